@@ -76,7 +76,7 @@ FAULTS = (
     Fault("sums shared by all dims alone", "division/cores.py",
           "return any(self.splits[dim] > 1 for dim in self.reduced)",
           "return all(self.splits[dim] > 1 for dim in self.reduced)"),
-    Fault("traffic beyond the last row", "division/traffic.py",
+    Fault("traffic beyond the last row", "cost/of_space.py",
           "max(0, min(share, extent - first))", "max(0, share)"),
     Fault("buffers that loops read later", "scratchpad/liveness.py",
           " or buffer in steps[inside[0]].reads):", "):"),

@@ -52,33 +52,38 @@ else:
         """Add ``__init__``, ``__repr__``, ``__eq__`` and ``__hash__`` to a class with annotated fields."""
         if cls is None:
             return functools.partial(dataclass, frozen=frozen, eq=eq, init=init)
-        setattr(cls, _FIELDS, _fields(cls))
+        # The fields by name, inherited fields first; set the defaults as attributes of the class.
+        fields: dict[str, dataclasses.Field[Any]] = {}
+        for base in reversed(cls.__mro__[1:]):
+            fields |= getattr(base, _FIELDS, {})
+        for name, annotation in inspect.get_annotations(cls).items():
+            if "ClassVar" in str(annotation):
+                continue
+            given = cls.__dict__.get(name, dataclasses.MISSING)
+            field: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+            if field is given and field.default is dataclasses.MISSING:
+                delattr(cls, name)
+            elif field is given:
+                setattr(cls, name, field.default)
+            field.name, field.type, field._field_type = name, annotation, _FIELD
+            field.kw_only = field.kw_only is True
+            fields[name] = field
+        setattr(cls, _FIELDS, fields)
         # User-defined passes are frozen dataclasses of the standard library, so their base must look frozen to it.
         setattr(cls, _PARAMS, _params(frozen, eq, init))
-        for name, attribute in _attributes(cls, frozen, eq, init).items():
+        # The attributes to add; the caller skips attributes that the class body defines.
+        attributes: dict[str, Any] = {"__repr__": _repr, "__match_args__": _MatchArguments()}
+        if init:
+            attributes["__init__"] = _DeferredMethod(cls, "__init__", _init)
+        if frozen:
+            attributes |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+        if eq:
+            attributes["__eq__"] = _DeferredMethod(cls, "__eq__", _eq)
+            attributes["__hash__"] = _DeferredMethod(cls, "__hash__", _hash) if frozen else None
+        for name, attribute in attributes.items():
             if name not in cls.__dict__:
                 setattr(cls, name, attribute)
         return cls
-
-
-def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields by name, inherited fields first; set the defaults as attributes of the class."""
-    fields: dict[str, dataclasses.Field[Any]] = {}
-    for base in reversed(cls.__mro__[1:]):
-        fields |= getattr(base, _FIELDS, {})
-    for name, annotation in inspect.get_annotations(cls).items():
-        if "ClassVar" in str(annotation):
-            continue
-        given = cls.__dict__.get(name, dataclasses.MISSING)
-        field: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
-        if field is given and field.default is dataclasses.MISSING:
-            delattr(cls, name)
-        elif field is given:
-            setattr(cls, name, field.default)
-        field.name, field.type, field._field_type = name, annotation, _FIELD
-        field.kw_only = field.kw_only is True
-        fields[name] = field
-    return fields
 
 
 @functools.cache
@@ -89,19 +94,6 @@ def _params(frozen: bool, eq: bool, init: bool) -> Any:
     )
     params.frozen, params.eq, params.init, params.repr = frozen, eq, init, True
     return params
-
-
-def _attributes(cls: type, frozen: bool, eq: bool, init: bool) -> dict[str, Any]:
-    """Return the attributes to add; the caller skips attributes that the class body defines."""
-    attributes: dict[str, Any] = {"__repr__": _repr, "__match_args__": _MatchArguments()}
-    if init:
-        attributes["__init__"] = _DeferredMethod(cls, "__init__", _init)
-    if frozen:
-        attributes |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
-    if eq:
-        attributes["__eq__"] = _DeferredMethod(cls, "__eq__", _eq)
-        attributes["__hash__"] = _DeferredMethod(cls, "__hash__", _hash) if frozen else None
-    return attributes
 
 
 class _DeferredMethod:

@@ -10,12 +10,12 @@ from typing import Any
 
 from spyre_mlir.analysis import core_ownership
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops
+from spyre_mlir.cost.of_space import hbm_bytes
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division import CoreView, Division, core_view
 from spyre_mlir.division.ownership import mismatch
 from spyre_mlir.division.relayout import Relayout, relayout
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass

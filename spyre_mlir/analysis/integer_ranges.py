@@ -141,7 +141,13 @@ def _range(value: ir.Value, sources: Sequence[Interval | None] | None) -> Interv
     if op is None:
         return sources[0] if sources else unknown
     if op.name == "arith.constant":
-        return _constant(op.attributes["value"])
+        attr = op.attributes["value"]
+        if isinstance(attr, ir.IntegerAttr):
+            return Interval(attr.value, attr.value)
+        if not isinstance(attr, ir.DenseIntElementsAttr) or not len(attr):
+            return None
+        elements = np.array(attr)
+        return Interval(int(elements.min()), int(elements.max()))
     known = [source for source in sources or () if source is not None]
     if sources is None or len(known) < len(sources):
         return unknown
@@ -175,15 +181,6 @@ def _element_type(value: ir.Value) -> ir.Type:
 def _is_truth(value: ir.Value) -> bool:
     type_ = _element_type(value)
     return isinstance(type_, ir.IntegerType) and type_.width == 1
-
-
-def _constant(attr: ir.Attribute) -> Interval | None:
-    if isinstance(attr, ir.IntegerAttr):
-        return Interval(attr.value, attr.value)
-    if not isinstance(attr, ir.DenseIntElementsAttr) or not len(attr):
-        return None
-    elements = np.array(attr)
-    return Interval(int(elements.min()), int(elements.max()))
 
 
 def _positions(op: ir.Operation) -> Interval | None:

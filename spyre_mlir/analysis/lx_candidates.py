@@ -10,11 +10,10 @@ from spyre_mlir.analysis import core_ownership
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
 from spyre_mlir.analysis.loops import bundle_number
 from spyre_mlir.cost.cost_model import burst_slowdown
-from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.of_space import hbm_bytes, operation_work
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass

@@ -162,7 +162,7 @@ def is_integer_sum(op: ir.Operation | None) -> bool:
 def widens(op: ir.Operation) -> bool:
     """Return whether an op converts 8-bit to 16-bit numbers: a cast, or the product of int8 with a unit matrix.
 
-    The unit matrix is a copy of a constant (``rewriting/body_decomposer.py``).
+    The unit matrix is a copy of a constant (``passes/decompose_to_device_ops.py``).
     """
     if sdsc.opcode_of(op) != "batchmatmulint8":
         return sdsc.opcode_of(op) == "fp8todl16"

@@ -37,7 +37,7 @@ from spyre_mlir.target.target import Target, packaged_target
 
 PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
 
-#: The file of a folder that holds a program of several segments (``spyre_mlir/driver/program_folder.py``).
+#: The file of a folder that holds a program of several segments (``spyre_mlir/driver/stored_program.py``).
 STEPS = "program.json"
 
 #: The file of a folder that holds a program for each of many sizes (``spyre_mlir/frontend/dynamic.py``).

@@ -104,7 +104,16 @@ def _work_folder(target: Path) -> Iterator[Path]:
     """Yield a locked folder next to the target, removed at the end; first clean up folders of dead processes."""
     # One process at a time cleans up and makes a work folder, so a folder without a lock yet is never removed.
     with _locked(target.parent, wait=True):
-        _clean_up(target)
+        for work in target.parent.glob(f".{glob.escape(target.name)}.*{_SUFFIX}"):
+            if work.is_symlink() or not work.is_dir():
+                continue
+            with _locked(work) as is_mine:
+                # A folder with other files in it is not a work folder, whatever its name.
+                if not is_mine or {path.name for path in work.iterdir()} - {_OLD, _FRESH}:
+                    continue
+                if (work / _OLD).exists() and not target.exists():
+                    (work / _OLD).rename(target)
+                shutil.rmtree(work, ignore_errors=True)
         work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=_SUFFIX))
         lock = contextlib.ExitStack()
         lock.enter_context(_locked(work))
@@ -112,19 +121,6 @@ def _work_folder(target: Path) -> Iterator[Path]:
         try:
             yield work
         finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-
-def _clean_up(target: Path) -> None:
-    for work in target.parent.glob(f".{glob.escape(target.name)}.*{_SUFFIX}"):
-        if work.is_symlink() or not work.is_dir():
-            continue
-        with _locked(work) as is_mine:
-            # A folder with other files in it is not a work folder, whatever its name.
-            if not is_mine or {path.name for path in work.iterdir()} - {_OLD, _FRESH}:
-                continue
-            if (work / _OLD).exists() and not target.exists():
-                (work / _OLD).rename(target)
             shutil.rmtree(work, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle import rules_design, rules_manifest, rules_memory, rules_structure, sequence
+from spyre_mlir.bundle import rules_design, rules_memory, rules_structure, sequence
 from spyre_mlir.bundle.context import Context, Diagnostic, each_design
 from spyre_mlir.bundle.instances import instance, sizes_to_check
 from spyre_mlir.bundle.memory_order import memory_order
@@ -50,8 +50,8 @@ DESIGN: dict[str, Rule] = {
     "whole-sticks": each_design(rules_design.whole_sticks),
     "stick": each_design(rules_design.stick_rules),
     "relayout": each_design(rules_design.relayout),
-    "arguments": rules_manifest.arguments,
-    "sources": rules_manifest.sources,
+    "arguments": rules_structure.arguments,
+    "sources": rules_structure.sources,
     "non-terminal": sequence.hint,
 }
 
@@ -66,7 +66,7 @@ PLACES: dict[str, Rule] = {
     "pool-limit": rules_memory.pool_limit,
     "buffers": rules_memory.buffers,
     "operand-in-buffer": rules_memory.operands_in_buffers,
-    "transfer": rules_manifest.transfers,
+    "transfer": rules_structure.transfers,
 }
 
 BYTES: dict[str, Rule] = {
@@ -78,8 +78,8 @@ BYTES: dict[str, Rule] = {
 
 ELEMENTS: dict[str, Rule] = {
     "elements": rules_memory.elements,
-    "whole-inputs": rules_manifest.whole_inputs,
-    "results": rules_manifest.results,
+    "whole-inputs": rules_structure.whole_inputs,
+    "results": rules_structure.results,
 }
 
 LEVELS = (STRUCTURE, DESIGN, PLACES, BYTES, ELEMENTS)

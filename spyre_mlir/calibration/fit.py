@@ -31,8 +31,8 @@ from spyre_mlir.division_search.work_division import by_cost
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import BufferView
-from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import from_order
 from spyre_mlir.records import dataclass
 from spyre_mlir.tables import TableRow, quoted, read_rows
 from spyre_mlir.target.target import Target, is_integer

@@ -229,14 +229,10 @@ def device_op(
     sizes = [shape[dim] for dim in result_map if dim is not None]
     type_ = ir.RankedTensorType.get(sizes, ir.Type.parse(element))
     all_maps = [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, result_map)]
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get(all_maps),
-        "iterator_types": iterators(rank, frozenset(reduced)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-        sdsc.OP: sdsc.op_attr(opcode, constants),
-    }
     operands = [*inputs, _init(opcode, type_, location)]
-    op = ir.Operation.create("linalg.generic", [type_], operands, attributes, regions=1, loc=location)
+    with location:
+        op = generic_without_body(operands, [type_], all_maps, iterators(rank, frozenset(reduced)))
+    op.attributes[sdsc.OP] = sdsc.op_attr(opcode, constants)
     scalars = [ir.RankedTensorType(value.type).element_type for value in inputs]
     block = ir.Block.create_at_start(op.regions[0], [*scalars, type_.element_type])
     with ir.InsertionPoint(block), location:
@@ -279,6 +275,21 @@ def iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
     """Build the iterator types of ``rank`` dims; the ``reduced`` dims are reductions."""
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")
+
+
+def generic_without_body(
+    operands: Sequence[ir.Value],
+    types: Sequence[ir.Type],
+    maps: Sequence[ir.Attribute],
+    iterator_types: ir.Attribute,
+) -> ir.Operation:
+    """Build a ``linalg.generic`` without its body; the last operands are the destinations of the results."""
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get(list(maps)),
+        "iterator_types": iterator_types,
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - len(types), len(types)]),
+    }
+    return ir.Operation.create("linalg.generic", list(types), list(operands), attributes, regions=1)
 
 
 def _init(opcode: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.Value:

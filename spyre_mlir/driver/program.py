@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
-from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value, built_at, plan_text
 from spyre_mlir.driver.hint_files import TorchSpyreHints
@@ -31,10 +31,9 @@ from spyre_mlir.driver.program_figures import (
     program_metrics,
     summarize_steps,
 )
-from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, TransferList, sequences
-from spyre_mlir.driver.stored_program import StoredProgram, reduced
+from spyre_mlir.driver.stored_program import StoredProgram, read_program, reduced, write_program
 from spyre_mlir.driver.torch_spyre_hints import torch_spyre_hints
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
@@ -359,7 +358,7 @@ class Program:
         for step in self.bundles:
             step.module = None
 
-    # Stored forms: a folder (``program_folder.py``), an entry of the cache and a pickle (``stored_program.py``).
+    # Stored forms (``stored_program.py``): a folder, an entry of the cache and a pickle.
 
     def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
         """Write the program to a folder, including parameters and constants, so that ``spyre-run`` can run it.

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
-from spyre_mlir.analysis.needed_elements import NeededPart, Needs, bits_of, inserted_box
+from spyre_mlir.analysis.needed_elements import Box, NeededPart, Needs, bits_of, inserted_box, whole
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.cost.bound import ProgramBound
-from spyre_mlir.cost.element_boxes import Box, whole
+from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects.sdsc import SOURCE_BYTES
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
@@ -260,7 +259,21 @@ def program_bound(
     block = functions(module)[0].regions[0].blocks[0]
     arguments = dict(zip(block.arguments, argument_attributes(functions(module)[0]), strict=True))
     by_name = {_name(attributes): value for value, attributes in arguments.items()}
-    needs = Needs(_constants(block, arguments, arrays))
+    # The values that are known: dense constants, and arguments of kind constant.
+    values: dict[ir.Value, NDArray[Any]] = {}
+    for value, attributes in arguments.items():
+        # Large data of the model are assumed to be weights, not masks.
+        is_small = SOURCE_BYTES in attributes or math.prod(shape_of(value)) <= _LARGEST_TABLE
+        is_known = _attribute_text(attributes, "spyre.kind") == "constant" and _name(attributes) in arrays
+        if is_known and is_small and _is_readable(value):
+            values[value] = np.asarray(arrays[_name(attributes)])
+    for op in (view.operation for view in block.operations):
+        if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
+            continue
+        attribute = op.attributes["value"]
+        if isinstance(attribute, ir.DenseElementsAttr) and _is_readable(op.results[0]):
+            values[op.results[0]] = _numbers(attribute, shape_of(op.results[0]))
+    needs = Needs(values)
     needed: dict[ir.Value, NeededPart] = {}
     for index, value in enumerate(list(block.operations)[-1].operation.operands):
         needed[value] = _written(value, by_name.get((updates or {}).get(index, "")))
@@ -324,28 +337,6 @@ def _read_bytes(value: ir.Value, need: NeededPart, attributes: Mapping[str, ir.A
 
 def _element_bytes(value: ir.Value) -> int:
     return bits_of(ir.RankedTensorType(value.type).element_type) // 8
-
-
-def _constants(
-    block: ir.Block,
-    arguments: Mapping[ir.Value, Mapping[str, ir.Attribute]],
-    arrays: Mapping[str, NDArray[Any]],
-) -> dict[ir.Value, NDArray[Any]]:
-    """Return the values that are known: dense constants, and arguments of kind constant."""
-    values: dict[ir.Value, NDArray[Any]] = {}
-    for value, attributes in arguments.items():
-        # Large data of the model are assumed to be weights, not masks.
-        is_small = SOURCE_BYTES in attributes or math.prod(shape_of(value)) <= _LARGEST_TABLE
-        is_known = _attribute_text(attributes, "spyre.kind") == "constant" and _name(attributes) in arrays
-        if is_known and is_small and _is_readable(value):
-            values[value] = np.asarray(arrays[_name(attributes)])
-    for op in (view.operation for view in block.operations):
-        if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
-            continue
-        attribute = op.attributes["value"]
-        if isinstance(attribute, ir.DenseElementsAttr) and _is_readable(op.results[0]):
-            values[op.results[0]] = _numbers(attribute, shape_of(op.results[0]))
-    return values
 
 
 def _numbers(attribute: ir.DenseElementsAttr, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -40,7 +40,6 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
-    InputSpec,
     OutputKind,
     TensorArgument,
 )
@@ -287,7 +286,20 @@ class _Decomposition:
         new_output = self.graph.output(map_arg(output.args[0], self._value))
         new_output.meta.update(output.meta)
         self.graph.eliminate_dead_code()
-        _rename(self.graph, specs)
+        # Give placeholders the names of their arguments, and rename operations that have such a name.
+        graph = self.graph
+        names: dict[str, str] = {}
+        counts: dict[str, int] = defaultdict(int)
+        used: set[str] = set()
+        placeholders = list(zip(graph.find_nodes(op="placeholder"), specs, strict=True))
+        # Inputs first, because the user knows their names.
+        for node, spec in sorted(placeholders, key=lambda pair: pair[1].kind != InputKind.USER_INPUT):
+            node.target = _rename_without_collisions(names, counts, used, node.name, spec.arg.name, True)
+        for node in graph.nodes:
+            if node.op != "placeholder":
+                _rename_without_collisions(names, counts, used, node.name, node.name)
+        for node in graph.nodes:
+            node.name = names[node.name]
         outputs = [
             replace(spec, arg=TensorArgument(value.name)) if isinstance(value, Node) else spec
             for spec, value in zip(
@@ -328,22 +340,6 @@ class _Decomposition:
             copies[step] = new = self.graph.create_node("call_function", step.target, args, kwargs, name)
             new.meta = {**step.meta, **inherited, "from_node": [source]}
         return pytree.tree_map_only(Node, copies.__getitem__, call.result)
-
-
-def _rename(graph: Graph, specs: Sequence[InputSpec]) -> None:
-    """Give placeholders the names of their arguments, and rename operations that have such a name."""
-    names: dict[str, str] = {}
-    counts: dict[str, int] = defaultdict(int)
-    used: set[str] = set()
-    placeholders = list(zip(graph.find_nodes(op="placeholder"), specs, strict=True))
-    # Inputs first, because the user knows their names.
-    for node, spec in sorted(placeholders, key=lambda pair: pair[1].kind != InputKind.USER_INPUT):
-        node.target = _rename_without_collisions(names, counts, used, node.name, spec.arg.name, True)
-    for node in graph.nodes:
-        if node.op != "placeholder":
-            _rename_without_collisions(names, counts, used, node.name, node.name)
-    for node in graph.nodes:
-        node.name = names[node.name]
 
 
 # Composite operations while a program is decomposed: their forms, registered as by ``run_decompositions``.

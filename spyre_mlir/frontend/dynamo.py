@@ -15,7 +15,6 @@ import contextlib
 import copy
 import functools
 import hashlib
-import inspect
 import re
 import warnings
 from collections import OrderedDict
@@ -53,6 +52,7 @@ from spyre_mlir import faults
 from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
+from spyre_mlir.frontend.graph_edits import as_function
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, take_input_names
 from spyre_mlir.frontend.host_operations import report
 from spyre_mlir.frontend.kernel_calls import UnloweredError
@@ -316,7 +316,7 @@ class CompiledGraph:
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Callable[..., Any]]) -> None:
-        self.model = _as_function(graph)
+        self.model = as_function(graph, graph.graph, _readable)
         self.sized = SizedGraph.of(graph)
         self.compile = compile
         self.programs: dict[tuple, Callable[..., Any]] = {}
@@ -408,7 +408,18 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     for module in modes:
         module.HANDLED_TYPES += (SpyreTensor,)
     gradients: Any = runtime_wrappers.AOTDispatchAutograd
-    gradients.process_runtime_tangent = staticmethod(_with_device_tangents(gradients.process_runtime_tangent))
+    # Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data.
+    process = gradients.process_runtime_tangent
+
+    @functools.wraps(process)
+    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
+        """Return the gradient of a result and the tensors that the backward graph reads for it."""
+        if not isinstance(tangent, SpyreTensor):
+            return process(tangent, meta, *context)
+        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
+        return tangent, [tangent]
+
+    gradients.process_runtime_tangent = staticmethod(processed)
     # Random numbers of a checkpoint on the device come from the generator of the host.
     device_of = rng_prims.get_device
     rng_prims.get_device = lambda *call: "cpu" if (device := device_of(*call)) == NAME else device
@@ -426,20 +437,6 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     trace_rules.SKIP_DIRS.extend(map(str, sorted([*folders, *files, frontend.parent / "api.py"])))
     trace_rules._recompile_re()
     faults.untraced = untraced
-
-
-def _with_device_tangents(process: Callable[..., Any]) -> Callable[..., Any]:
-    """Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data."""
-
-    @functools.wraps(process)
-    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
-        """Return the gradient of a result and the tensors that the backward graph reads for it."""
-        if not isinstance(tangent, SpyreTensor):
-            return process(tangent, meta, *context)
-        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
-        return tangent, [tangent]
-
-    return processed
 
 
 @contextlib.contextmanager
@@ -498,8 +495,20 @@ class DeviceGraph:
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = _with_checkpoints(graph)
-        self.on_host = _with_host_devices(graph)
-        self.model = _as_function(self.on_host)
+        # Copy of a graph whose device arguments name the CPU, the only device that the importer supports.
+
+        def device(value: Any) -> Any:
+            """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
+            if isinstance(value, torch.device) and value.type == NAME:
+                return torch.device("cpu")
+            return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
+
+        copied = _copied(graph)
+        for node in copied.graph.nodes:
+            node.target = _OF_DEVICES.get(node.target, node.target)
+            node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
+        self.on_host = copied
+        self.model = as_function(self.on_host, self.on_host.graph, _readable)
         # Dynamo makes a separate graph for each state of autocast.
         self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
         self.compile = partial(_compiled_under, self.autocast, compile)
@@ -580,22 +589,6 @@ def _write_back(written: Sequence[Any], hosts: Sequence[Any]) -> None:
         host.copy_(copied.cpu())
 
 
-def _with_host_devices(graph: GraphModule) -> GraphModule:
-    """Copy of a graph whose device arguments name the CPU, the only device that the importer supports."""
-
-    def device(value: Any) -> Any:
-        """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
-        if isinstance(value, torch.device) and value.type == NAME:
-            return torch.device("cpu")
-        return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
-
-    copied = _copied(graph)
-    for node in copied.graph.nodes:
-        node.target = _OF_DEVICES.get(node.target, node.target)
-        node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
-    return copied
-
-
 def _copied(graph: GraphModule) -> GraphModule:
     """Copy of a graph on the same modules and tensors."""
     copied = copy.copy(graph)
@@ -625,19 +618,6 @@ def _checkpoint(segment: GraphModule, *inputs: Any, **options: Any) -> Any:
     context = segment.meta.get("_checkpoint_context_fn")
     contexts = {} if context is None else {"context_fn": context}
     return checkpoint(_with_checkpoints(segment), *inputs, **{**options, "use_reentrant": False, **contexts})
-
-
-def _as_function(graph: GraphModule) -> Callable[..., Any]:
-    """Return the graph as a function of its inputs, whose names are the parameters of its signature."""
-
-    def replay(*inputs: Any) -> Any:
-        """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
-        return Interpreter(graph).run(*inputs)
-
-    names = [_readable(str(node.target)) for node in graph.graph.nodes if node.op == "placeholder"]
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    replay.__signature__ = inspect.Signature(parameters)
-    return replay
 
 
 def _readable(target: str) -> str:

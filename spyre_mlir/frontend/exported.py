@@ -30,7 +30,14 @@ from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError, Uncached, UncapturedError, UnsupportedDtypeError, kind_of
 from spyre_mlir.frontend import locations, normal_forms
-from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
+from spyre_mlir.frontend.assertions import (
+    check_computed_indices,
+    check_known_indices,
+    index_bounds,
+    recording_texts,
+    write_assertions,
+    write_texts,
+)
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
 from spyre_mlir.frontend.capture_key import captured_key
@@ -42,7 +49,6 @@ from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder, cast_parameters, fold_batch_norms
 from spyre_mlir.frontend.graph_edits import call_key
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
-from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.object_graphs import (
     ObjectState,

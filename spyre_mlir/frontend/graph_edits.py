@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import Graph, Node
+from torch.fx import Graph, Interpreter, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
@@ -132,3 +133,21 @@ def copy_calls(position: Node, graph: Graph, operands: Iterable[Node]) -> Any:
                 copies[node] = position.graph.node_copy(node, copies.__getitem__)
                 copies[node].meta = metadata_for(position, node.meta["val"])
     return map_arg(graph.output_node().args[0], copies.__getitem__)
+
+
+def as_function(
+    module: torch.nn.Module, graph: Graph, readable: Callable[[str], str] = str
+) -> Callable[..., Any]:
+    """Return a graph on the attributes of ``module`` as a function with a parameter for each input.
+
+    ``readable`` returns the name of a parameter for the name of an input.
+    """
+
+    def replay(*inputs: Any) -> Any:
+        """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
+        return Interpreter(module, graph=graph).run(*inputs)
+
+    names = [readable(str(node.target)) for node in graph.find_nodes(op="placeholder")]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    replay.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return replay

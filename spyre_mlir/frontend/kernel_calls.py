@@ -163,12 +163,7 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
     arguments, operands = _arguments(node)
     results = kept_results(node)
     ALLOWED.add(str(node.target))
-    tensors = [
-        ir.Operation.create(
-            "torch_c.to_builtin_tensor", results=[builtin_type(operand.meta["val"])], operands=[value]
-        ).result
-        for operand, value in zip(operands, values, strict=True)
-    ]
+    tensors = [to_builtin(operand, value) for operand, value in zip(operands, values, strict=True)]
     call = TorchCall(
         str(node.target),
         arguments,
@@ -177,10 +172,18 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
         list(results),
     )
     outputs = call.build(tensors, [builtin_type(result) for result in results.values()])
-    return [
-        ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[output]).result
-        for output, type_ in zip(outputs, types, strict=True)
-    ]
+    return [from_builtin(output, type_) for output, type_ in zip(outputs, types, strict=True)]
+
+
+def to_builtin(node: Node, value: ir.Value) -> ir.Value:
+    """Build the cast of the value of a node from the torch dialect to a builtin tensor."""
+    types = [builtin_type(node.meta["val"])]
+    return ir.Operation.create("torch_c.to_builtin_tensor", results=types, operands=[value]).result
+
+
+def from_builtin(value: ir.Value, type_: ir.Type) -> ir.Value:
+    """Build the cast of a builtin tensor to a type of the torch dialect."""
+    return ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[value]).result
 
 
 def operands_of_call(node: Node) -> list[Node]:

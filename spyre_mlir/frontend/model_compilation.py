@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.compile_lock import one_at_a_time
-from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.argument_layouts import lay_out
 from spyre_mlir.driver.build import Built

@@ -18,6 +18,7 @@ import torch
 
 from spyre_mlir.analysis.integer_ranges import IntegerRanges, Interval
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis, is_fill
+from spyre_mlir.analysis.view_ops import reassociation_of
 from spyre_mlir.dialects.indices import SIZES, SYMBOLIC, sizes_attr, symbolic_attr
 from spyre_mlir.dialects.sdsc import RUNS
 from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of, use_empty
@@ -557,8 +558,7 @@ class _PaddingWalk(PairWalk):
         ops.same("reassociation")
         source, result = ops.operands[0], ops.results[0]
         whole = result if ops.small.name == "tensor.expand_shape" else source
-        for number, group in enumerate(ops.small.attributes["reassociation"]):
-            dims = [ir.IntegerAttr(dim).value for dim in group]
+        for number, dims in enumerate(reassociation_of(ops.small)):
             padded = [index for index, dim in enumerate(dims) if dim in whole.differing]
             outer = [whole.shapes[dim][0] for dim in dims[: padded[0]]] if padded else []
             part = source if whole is result else result

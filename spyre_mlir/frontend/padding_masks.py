@@ -17,12 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spyre_mlir.dialects.structured import affine_map, defining_op, iterators, selection, use_empty
+from spyre_mlir.dialects.structured import defining_op, selection, use_empty
 from spyre_mlir.frontend.signature import INPUT, Argument
 from spyre_mlir.host.number_types import number_type
 from spyre_mlir.host.reductions import Fold, classify
 from spyre_mlir.mlir import PassManager, indexing_maps, ir
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.outlining import copied
+from spyre_mlir.rewriting.tensor_builders import constant, empty_like, generic_op, scalar_op, with_body
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Named structured ops as generic ops, so that ops are found by their position in the function.
@@ -199,37 +201,16 @@ def _masked(op: ir.Operation, value: ir.Value, dim: int, mask: ir.Value) -> ir.V
     type_ = ir.RankedTensorType(value.type)
     rank, element = len(type_.shape), type_.element_type
     with op.location, ir.InsertionPoint(op):
-        empty = ir.Operation.create("tensor.empty", results=[type_], operands=[]).result
-        same = affine_map(tuple(range(rank)), rank)
-        masked = _generic([mask, value], empty, [affine_map((dim,), rank), same, same])
-        block = masked.regions[0].blocks.append(
-            ir.IntegerType.get_signless(1), element, element, arg_locs=[op.location] * 3
-        )
         is_integer = isinstance(element, ir.IntegerType)
         number = (
             ir.IntegerAttr.get(element, int(neutral)) if is_integer else ir.FloatAttr.get(element, neutral)
         )
-        with ir.InsertionPoint(block):
-            constant = ir.Operation.create(
-                "arith.constant", results=[element], attributes={"value": number}
-            ).result
-            operands = [block.arguments[0], block.arguments[1], constant]
-            chosen = ir.Operation.create("arith.select", results=[element], operands=operands).result
-            ir.Operation.create("linalg.yield", operands=[chosen])
-    return masked.result
-
-
-def _generic(inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[ir.AffineMap]) -> ir.Operation:
-    """Build an elementwise structured op without its body."""
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
-        "iterator_types": iterators(maps[-1].n_dims, frozenset()),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-    }
-    operands = [*inputs, output]
-    return ir.Operation.create(
-        "linalg.generic", results=[output.type], operands=operands, attributes=attributes, regions=1
-    )
+        same = tuple(range(rank))
+        masked = generic_op([mask, value], empty_like(value), [(dim,), same, same], rank, 0)
+        return with_body(
+            masked,
+            lambda arguments: scalar_op("arith.select", [*arguments[:2], constant(number)], element),
+        )
 
 
 # Scalar constants that are inputs.
@@ -288,10 +269,7 @@ def _with_operand(op: ir.Operation, constant: ir.Value, number: ir.Value) -> Non
         known = dict(zip(body.arguments, arguments, strict=True)) | {constant: block.arguments[count]}
         with ir.InsertionPoint(block):
             for inner in body.operations:
-                copy = inner.operation.clone()
-                for index, operand in enumerate(copy.operands):
-                    copy.operands[index] = known.get(operand, operand)
-                known.update(zip(inner.operation.results, copy.results, strict=True))
+                copied(inner.operation, known)
     for old, new in zip(op.results, wider.results, strict=True):
         old.replace_all_uses_with(new)
     op.erase()

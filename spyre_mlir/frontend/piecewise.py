@@ -22,8 +22,7 @@ from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning, counted
 from spyre_mlir.faults import faults_reported, is_placed
-from spyre_mlir.frontend.model_calls import ModelCalls
-from spyre_mlir.frontend.piece import Cause, ModelPiece
+from spyre_mlir.frontend.model_calls import Cause, ModelCalls, ModelPiece
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table

@@ -15,7 +15,7 @@ from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.operand_tiles import regrouped
 from spyre_mlir.mlir import ir
-from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, generic_op
+from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, generic_op, with_body
 
 Shape = Sequence[int]
 
@@ -177,12 +177,7 @@ class TensorBuilder:
         def index(dim: int) -> ir.Value:
             return self.op("linalg.index", self.index, dim=ir.IntegerAttr.get(self.i64, dim))
 
-        op = generic_op(inputs, out, maps, rank, 0)
-        types = [ir.RankedTensorType(operand.type).element_type for operand in (*inputs, out)]
-        block = ir.Block.create_at_start(op.regions[0], types)
-        with ir.InsertionPoint(block):
-            ir.Operation.create("linalg.yield", operands=[body(list(block.arguments), index)])
-        return op.result
+        return with_body(generic_op(inputs, out, maps, rank, 0), lambda arguments: body(arguments, index))
 
     def widened(self, value: ir.Value, type_: ir.Type) -> ir.Value:
         """Build a cast of a number, or of a tensor, to a wider type of floating-point numbers."""
@@ -210,11 +205,7 @@ class TensorBuilder:
         op = ir.Operation.create(
             name, results=[out.type], operands=operands, attributes=attributes, regions=1
         )
-        types = [ir.RankedTensorType(operand.type).element_type for operand in operands]
-        block = ir.Block.create_at_start(op.regions[0], types)
-        with ir.InsertionPoint(block):
-            ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
-        return op.result
+        return with_body(op, body)
 
     # -- control ------------------------------------------------------------------------------------------
 

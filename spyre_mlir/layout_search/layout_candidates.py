@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from spyre_mlir.cost.of_space import copy_cost, pass_cost, wait_cost
 from spyre_mlir.cost.work import OperationDims
-from spyre_mlir.layout.orders import from_order, natural_order, packed_order
 from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits
 from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick, is_restickified
-from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.layout.view import BufferView, ViewError, from_order, natural_order, packed_order
 from spyre_mlir.layout.view_transforms import Slice, ViewTransform, applied
 from spyre_mlir.layout_search.tensor_graph import InsertSliceBuffer, OpSignature
 from spyre_mlir.records import dataclass

@@ -49,7 +49,15 @@ class DesignBuilder:
         parts: Mapping[int, Subview] | None = None,
     ) -> None:
         if relayout is not None:
-            space, division = _of_result(space, relayout)
+            # A shuffle's space without the dim of copies, and the result's slices; the first for cores
+            # without one.
+            rank = len(relayout.units)
+            # The dim of copies is the last dim, and it is not present in any operand.
+            views = tuple(replace(view, shape=view.shape[:rank]) for view in space.views)
+            owners = tuple(slices or (0,) * rank for slices in relayout.target.owners)
+            symbolic = tuple((dim, size) for dim, size in space.symbolic if dim < rank)
+            result = Space(space.sizes[:rank], views, space.present, halos=space.halos, symbolic=symbolic)
+            space, division = result, Division(relayout.target.splits, owners)
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]
         self.space = space
@@ -249,17 +257,6 @@ class DesignBuilder:
                     raise CompileError(f"'{self.opcode}' has operands in more than four layouts")
                 roles[key] = role
         return [roles[key] for key in keys]
-
-
-def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
-    """Return a shuffle's space without the dim of copies, and the result's slices; the first for cores without one."""
-    rank = len(relayout.units)
-    # The dim of copies is the last dim, and it is not present in any operand.
-    views = tuple(replace(view, shape=view.shape[:rank]) for view in space.views)
-    owners = tuple(slices or (0,) * rank for slices in relayout.target.owners)
-    symbolic = tuple((dim, size) for dim, size in space.symbolic if dim < rank)
-    result = Space(space.sizes[:rank], views, space.present, halos=space.halos, symbolic=symbolic)
-    return result, Division(relayout.target.splits, owners)
 
 
 @functools.lru_cache(maxsize=1 << 10)

@@ -488,8 +488,21 @@ class KernelBuffers:
                     sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
                     dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
             self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
-        self._declare_constants()
-        self._declare_results()
+        for op in self.ops:
+            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+                label = f"constant{len(self.constants)}"
+                type_ = ir.RankedTensorType(op.results[0].type)
+                plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
+                self.constants[label] = retyped(op.attributes["value"], plain)
+                fill = self._fill(stick.padding_of(op.attributes))
+                self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
+        results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
+        returned = list(self.ops[-1].operands)
+        for number, value in enumerate(returned):
+            named = {entry.name: entry.attr for entry in ir.DictAttr(results[number])} if results else {}
+            host = self._host_of(named, f"result {number}")
+            symbolic = _extents(self.memory.symbolic.of(value))
+            self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
         taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
         if taken > device:
             raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
@@ -506,25 +519,6 @@ class KernelBuffers:
             model.RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
             for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
         ]
-
-    def _declare_constants(self) -> None:
-        for op in self.ops:
-            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-                label = f"constant{len(self.constants)}"
-                type_ = ir.RankedTensorType(op.results[0].type)
-                plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
-                self.constants[label] = retyped(op.attributes["value"], plain)
-                fill = self._fill(stick.padding_of(op.attributes))
-                self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
-
-    def _declare_results(self) -> None:
-        results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
-        returned = list(self.ops[-1].operands)
-        for number, value in enumerate(returned):
-            named = {entry.name: entry.attr for entry in ir.DictAttr(results[number])} if results else {}
-            host = self._host_of(named, f"result {number}")
-            symbolic = _extents(self.memory.symbolic.of(value))
-            self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
 
     def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
         """Return the host attribute of an argument or a result."""

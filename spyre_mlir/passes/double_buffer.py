@@ -28,7 +28,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
-from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.passes.scratchpad_planning import BeforePlanning, replace_function
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import (
     division_of_copy,
@@ -37,7 +37,7 @@ from spyre_mlir.rewriting.clones import (
     read_instead,
     whole_of,
 )
-from spyre_mlir.rewriting.outlining import replace_operands
+from spyre_mlir.rewriting.outlining import copied
 from spyre_mlir.rewriting.tensor_builders import index_constant
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -305,11 +305,9 @@ def _copied(op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
 
     Copies have no pins, because a plan file pins each copy by the name of the copy.
     """
-    copy = op.clone().operation
+    copy = copied(op, known)
     if sdsc.PINS in copy.attributes:
         del copy.attributes[sdsc.PINS]
-    replace_operands(copy, known)
-    known.update(zip(op.results, copy.results, strict=True))
     return copy
 
 

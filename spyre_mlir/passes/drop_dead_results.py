@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from spyre_mlir.analysis.loops import LOOP, terminator
-from spyre_mlir.dialects.structured import use_empty
+from spyre_mlir.dialects.structured import generic_without_body, use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import read_by, replace_operands
+from spyre_mlir.rewriting.outlining import copied, read_by
 
 
 @dataclass(frozen=True)
@@ -101,23 +101,18 @@ def _rebuild(op: ir.Operation, live: list[int]) -> None:
     indices = [*range(inputs), *(inputs + index for index in live)]
     maps = list(op.attributes["indexing_maps"])
     old = op.regions[0].blocks[0]
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([maps[index] for index in indices]),
-        "iterator_types": op.attributes["iterator_types"],
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs, len(live)]),
-    }
     types, operands = [op.results[index].type for index in live], [op.operands[index] for index in indices]
     with ir.InsertionPoint(op), op.location:
-        generic = ir.Operation.create("linalg.generic", types, operands, attributes, regions=1)
+        generic = generic_without_body(
+            operands, types, [maps[index] for index in indices], op.attributes["iterator_types"]
+        )
     new = ir.Block.create_at_start(generic.regions[0], [old.arguments[index].type for index in indices])
     values = {old.arguments[index]: new.arguments[position] for position, index in enumerate(indices)}
     needed, end = _needed(old, live), terminator(old)
     with ir.InsertionPoint(new):
         for inner in [inner.operation for inner in old.operations]:
             if inner in needed:
-                copy = inner.clone().operation
-                replace_operands(copy, values)
-                values.update(zip(inner.results, copy.results, strict=True))
+                copied(inner, values)
         yielded = [values.get(end.operands[index], end.operands[index]) for index in live]
         ir.Operation.create("linalg.yield", operands=yielded, loc=end.location)
     for position, index in enumerate(live):

@@ -19,7 +19,7 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.relayout import CopyDivision
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
-from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
+from spyre_mlir.passes.scratchpad_planning import BeforePlanning, fit, replace_function
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting import clones
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace

@@ -15,7 +15,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import read_by, replace_operands, user_in_block
+from spyre_mlir.rewriting.outlining import copied, read_by, user_in_block
 
 _FOLDED = ("linalg.generic", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat",
            "tensor.pad", "tensor.insert_slice")  # fmt: skip
@@ -124,9 +124,7 @@ def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) ->
         copies: dict[ir.Value, ir.Value] = {}
         with ir.InsertionPoint(entry):
             for op in reversed(ops):
-                copy = op.clone().operation
-                replace_operands(copy, copies)
-                copies.update(zip(op.results, copy.results, strict=True))
+                copied(op, copies)
             ir.Operation.create("func.return", operands=[copies[value] for value in values])
         # Imported on use: few programs compute on constants alone.
         from spyre_mlir.host import HostEvaluator

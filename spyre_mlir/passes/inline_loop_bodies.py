@@ -10,7 +10,7 @@ from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import CALL, blocks_of, callee_of, replace_operands
+from spyre_mlir.rewriting.outlining import CALL, blocks_of, callee_of, copied
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,7 @@ def _inline(call: ir.Operation, callee: ir.Operation) -> None:
     values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, call.operands, strict=True))
     with ir.InsertionPoint(call):
         for op in [op.operation for op in block.operations][:-1]:
-            copy = op.clone().operation
-            replace_operands(copy, values)
-            values.update(zip(op.results, copy.results, strict=True))
+            copied(op, values)
     for old, new in zip(call.results, terminator(block).operands, strict=True):
         old.replace_all_uses_with(values[new])
     call.erase()

@@ -9,12 +9,11 @@ from enum import Enum
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
-from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.quantized_matmuls import is_integer_product, is_narrowed_for_others
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import ALWAYS_FAILS, CompileError, FailedAssertionError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.records import dataclass
@@ -363,3 +362,19 @@ def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
         waiting = [index for index in waiting if index not in scheduled]
         side = other[side]
     return phases
+
+
+# Assertions of a program (``cf.assert``), which the host checks before a call returns or changes anything.
+
+
+ASSERT = "cf.assert"
+
+
+def check_assertion(op: ir.Operation) -> None:
+    """Raise ``FailedAssertionError`` with the text of an assertion if its condition is the constant false."""
+    condition = defining_op(op.operands[0])
+    if condition is None or condition.name != "arith.constant":
+        return
+    if not ir.IntegerAttr(condition.attributes["value"]).value:
+        text = ir.StringAttr(op.attributes["msg"]).value
+        raise FailedAssertionError(f"{ALWAYS_FAILS}: {text.rstrip('.')}.", location_of(op.location))

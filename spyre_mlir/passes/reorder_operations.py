@@ -18,7 +18,7 @@ from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
-from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
+from spyre_mlir.passes.scratchpad_planning import BeforePlanning, fit, replace_function
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import read_by
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace

@@ -22,7 +22,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Pass
 from spyre_mlir.records import Statement, dataclass
 from spyre_mlir.scratchpad import (
     LifetimeBoundBuffer,
@@ -33,6 +33,7 @@ from spyre_mlir.scratchpad import (
     solver,
 )
 from spyre_mlir.scratchpad.eligibility import LostCompetition, PinnedElsewhere, Reason
+from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
 
@@ -242,3 +243,33 @@ def _joint_pins(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> 
             yield known
         elif known.placement != placement:
             pinned.refuse(f"it belongs to a double buffer whose copies are {candidate.distance} bytes apart")
+
+
+# Base class of passes before scratchpad planning, which decide by the program that planning would produce.
+
+
+@dataclass(frozen=True)
+class BeforePlanning(EvaluatingPass):
+    """A pass that changes a function if the change makes the planned program cheaper."""
+
+    def eligible(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
+        """Return the buffers that may be in LX according to the options of ``scratchpad-planning``."""
+        planning = evaluator.behind(ScratchpadPlanning.name)
+        # A user-defined pipeline may not contain scratchpad-planning; its default options are then the best guess.
+        if not isinstance(planning, ScratchpadPlanning):
+            planning = ScratchpadPlanning()
+        rules = Rules(MemorySpace.of_lx(usage.memory.target), planning.in_place, frozenset(planning.lx_ops))
+        return [candidate for candidate in candidates(usage, rules) if not candidate.reasons]
+
+
+def fit(eligible: Sequence[Candidate], space: MemorySpace) -> bool:
+    """Return whether the capacity is at least the peak of live bytes if all the buffers are in LX."""
+    return Instance.of([candidate.buffer for candidate in eligible], space).load <= space.capacity
+
+
+def replace_function(func: ir.Operation, module: ir.Module) -> None:
+    """Replace a function by its changed copy, which is the only function of ``module``."""
+    (changed,) = functions(module.operation)
+    changed.detach_from_parent()
+    ir.InsertionPoint(func).insert(changed)
+    func.erase()

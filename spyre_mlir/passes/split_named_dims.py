@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops
-from spyre_mlir.analysis.named_iteration import NamedIterations
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.analysis.view_ops import step_of
 from spyre_mlir.diagnostics import error_at
@@ -33,6 +32,7 @@ from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.lower_hints import NamedIterations
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import default_bytes
 from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed

@@ -25,7 +25,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers, named_attributes
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import read_by, replace_operands, set_function_type
+from spyre_mlir.rewriting.outlining import copied, read_by, replace_operands, set_function_type
 
 
 class NotPeriodic(Exception):
@@ -200,12 +200,11 @@ class _Copies:
         for op in ops:
             if template is not self.main:
                 self._clone_constants(op, template, anchor, values)
-            clone = op.clone(ir.InsertionPoint(anchor)).operation
-            replace_operands(clone, values)
+            with ir.InsertionPoint(anchor):
+                clone = copied(op, values)
             if template is self.main:
                 clone.location = self.layers.shifted(op.location, copy)
                 self.names.shift(clone, copy)
-            values.update(zip(op.results, clone.results, strict=True))
 
     def _template(self, copy: int) -> LayerTemplate:
         shifted = self.unfolding.shifted

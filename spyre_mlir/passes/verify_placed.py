@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, is_compute, updated_arguments
 from spyre_mlir.analysis.carried_buffers import is_read_from, updated_slices, why_not_in_place, why_not_over
-from spyre_mlir.analysis.live_scopes import ScopedLiveRanges, simultaneous
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import place_of
 from spyre_mlir.diagnostics import error_at
@@ -15,6 +14,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.verify_scratchpad import ScopedLiveRanges, simultaneous
 from spyre_mlir.records import dataclass
 
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
 from typing import ClassVar
 
 from spyre_mlir.analysis import aliasing
+from spyre_mlir.analysis.aliasing import AliasAnalysis, is_compute
 from spyre_mlir.analysis.core_ownership import Divided, MovingSlice, partial_accesses_of
 from spyre_mlir.analysis.kept_usage import usage_of
-from spyre_mlir.analysis.live_scopes import ScopedLiveRanges, simultaneous
+from spyre_mlir.analysis.loops import LOOP, block_of, body_block
 from spyre_mlir.analysis.lx_candidates import pairs_of, second_at
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
@@ -104,7 +106,16 @@ class _ScratchpadCheck:
             if problem is not None:
                 text = f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is live"
                 raise error_at(child.writer.op, f"{text}: {problem}")
-        self._check_pairs(residents)
+        # Check that the second buffer of a ping-pong pair directly follows the first.
+        for (first, _), *others in pairs_of(residents):
+            size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
+            for root, second in others:
+                start = residents[first].start + second * second_at(size, self.space.alignment)
+                if residents[root].start != start:
+                    raise error_at(
+                        residents[root].writer.op,
+                        f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
+                    )
 
     def _resident(self, op: ir.Operation, accesses: Sequence[tuple[int, int]]) -> _LiveBuffer:
         """Return the buffer that an op with a placement in LX defines."""
@@ -179,14 +190,64 @@ class _ScratchpadCheck:
     def _writes(self, position: int, operand: int) -> bool:
         return operand == len(self.ops[position].values) - 1
 
-    def _check_pairs(self, residents: Mapping[ir.Value, _LiveBuffer]) -> None:
-        """Check that the second buffer of a ping-pong pair directly follows the first."""
-        for (first, _), *others in pairs_of(residents):
-            size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
-            for root, second in others:
-                start = residents[first].start + second * second_at(size, self.space.alignment)
-                if residents[root].start != start:
-                    raise error_at(
-                        residents[root].writer.op,
-                        f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
-                    )
+
+# Live ranges of buffers from the scopes of their values: for verifiers, which do not trust the planner's ranges.
+
+
+@dataclass
+class ScopedLiveRange:
+    """The first and last position at which a buffer is accessed, in one execution of the block that defines it."""
+
+    root: ir.Value
+    first: int
+    last: int
+
+
+@dataclass
+class ScopedLiveRanges:
+    """The live ranges of buffers, as positions in ``order``: the operations in execution order, each loop twice.
+
+    A buffer that is defined in a loop is a new buffer in each iteration, because values do not outlive their block;
+    an iter_arg is defined before the loop.
+    """
+
+    memory: AliasAnalysis
+    order: list[ir.Operation] = field(default_factory=list)
+    all: list[ScopedLiveRange] = field(default_factory=list)
+    of_root: dict[ir.Value, list[ScopedLiveRange]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, memory: AliasAnalysis) -> ScopedLiveRanges:
+        """Compute the live ranges of the buffers of a function."""
+        live_ranges = cls(memory)
+        live_ranges._run(memory.block, {})
+        return live_ranges
+
+    def _run(self, block: ir.Block, alive: dict[ir.Block, dict[ir.Value, ScopedLiveRange]]) -> None:
+        alive = {**alive, block: {}}
+        for op in (item.operation for item in block.operations):
+            if op.name == LOOP:
+                # Two iterations show every overlap: a third iteration does not add any.
+                for _ in range(2):
+                    self._run(body_block(op), alive)
+            elif is_compute(op):
+                for value in self.memory.operands(op):
+                    self._access(self.memory.place(value).buffer, alive)
+                self.order.append(op)
+
+    def _access(self, root: ir.Value, alive: dict[ir.Block, dict[ir.Value, ScopedLiveRange]]) -> None:
+        known = alive[block_of(root)]
+        if root not in known:
+            known[root] = ScopedLiveRange(root, len(self.order), len(self.order))
+            self.all.append(known[root])
+            self.of_root.setdefault(root, []).append(known[root])
+        known[root].last = len(self.order)
+
+
+def simultaneous(live_ranges: Iterable[ScopedLiveRange]) -> Iterator[tuple[ScopedLiveRange, ScopedLiveRange]]:
+    """Yield all pairs of live ranges that overlap, the earlier one first, by a sweep over time."""
+    alive: list[ScopedLiveRange] = []
+    for live_range in sorted(live_ranges, key=lambda live_range: live_range.first):
+        alive = [other for other in alive if other.last >= live_range.first]
+        yield from ((other, live_range) for other in alive)
+        alive.append(live_range)

@@ -140,11 +140,9 @@ class Outlined:
         values: dict[ir.Value, ir.Value] = dict(zip(self.arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for op in self.inside:
-                copy = op.clone().operation
-                replace_operands(copy, values)
+                copy = copied(op, values)
                 if prepare is not None:
                     prepare(op, copy)
-                values.update(zip(op.results, copy.results, strict=True))
             ir.Operation.create("func.return", operands=[values[value] for value in self.results])
         return func
 
@@ -192,6 +190,14 @@ def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> N
         for block in region.blocks:
             for inner in block.operations:
                 replace_operands(inner.operation, values)
+
+
+def copied(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> ir.Operation:
+    """Copy an op to the insertion point, with operands replaced by ``values``, and add its results to ``values``."""
+    copy = op.clone().operation
+    replace_operands(copy, values)
+    values.update(zip(op.results, copy.results, strict=True))
+    return copy
 
 
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
@@ -246,9 +252,7 @@ def unroll(loop: ir.Operation) -> list[ir.Operation]:
             variable = index_constant(numbers.first + trip * numbers.step)
             values = dict(zip(block.arguments, [variable, *carried], strict=True))
             for op in body:
-                copies.append(op.clone().operation)
-                replace_operands(copies[-1], values)
-                values.update(zip(op.results, copies[-1].results, strict=True))
+                copies.append(copied(op, values))
             carried = [values.get(value, value) for value in end.operands]
     for old, new in zip(loop.results, carried, strict=True):
         old.replace_all_uses_with(new)

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from spyre_mlir.dialects.structured import Map, affine_map, device_op, iterators, shape_of
+from spyre_mlir.dialects.structured import (
+    Map,
+    affine_map,
+    device_op,
+    generic_without_body,
+    iterators,
+    shape_of,
+)
 from spyre_mlir.mlir import ir
 
 #: MLIR's ``ShapedType::kDynamic``: a number that is an operand.
@@ -80,12 +87,9 @@ def generic_op(
     inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[Map], rank: int, reduced: int
 ) -> ir.Operation:
     """Build a ``linalg.generic`` without a body, whose last ``reduced`` dims are reduced."""
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in maps]),
-        "iterator_types": iterators(rank, frozenset(range(rank - reduced, rank))),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-    }
-    return ir.Operation.create("linalg.generic", [output.type], [*inputs, output], attributes, regions=1)
+    all_maps = [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in maps]
+    kinds = iterators(rank, frozenset(range(rank - reduced, rank)))
+    return generic_without_body([*inputs, output], [output.type], all_maps, kinds)
 
 
 def with_body(op: ir.Operation, build: Body) -> ir.Value:

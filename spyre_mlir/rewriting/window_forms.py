@@ -10,7 +10,15 @@ from collections.abc import Callable
 from spyre_mlir.analysis.windows import Window, Windowed, windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Map, element_of, filled, iterators, maker_of, shape_of
+from spyre_mlir.dialects.structured import (
+    Map,
+    element_of,
+    filled,
+    generic_without_body,
+    iterators,
+    maker_of,
+    shape_of,
+)
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.host_transfer import HostView
@@ -18,7 +26,7 @@ from spyre_mlir.layout.stick_layout import ELEMENT_BITS, elements_per_stick
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import replace_operands
+from spyre_mlir.rewriting.outlining import copied
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
     concatenated,
@@ -30,7 +38,9 @@ from spyre_mlir.rewriting.tensor_builders import (
     extracted,
     generic_op,
     inserted,
+    scalar_op,
     transposed,
+    with_body,
 )
 from spyre_mlir.rewriting.window_unrolling import (
     MOST_ROWS,
@@ -343,14 +353,9 @@ class Separable(Unrolling):
                 arguments = list(self.body.arguments)
                 self._write(tap, [arguments[self.windowed.source], arguments[-1]], alone=position == 0)
             else:
-                types = [ir.RankedTensorType(operand.type).element_type for operand in tap.operands]
-                block = ir.Block.create_at_start(tap.regions[0], types)
-                with ir.InsertionPoint(block):
-                    value, accumulator = block.arguments
-                    if position:
-                        operands = [accumulator, value]
-                        value = ir.Operation.create(self.combine.name, types[1:], operands).result
-                    ir.Operation.create("linalg.yield", operands=[value])
+                # The first tap has no value to combine with.
+                name = self.combine.name if position else ""
+                with_body(tap, lambda args, name=name: scalar_op(name, args[::-1]) if name else args[0])
             result = tap.results[0]
         return result
 
@@ -652,23 +657,16 @@ class SpaceToDepth:
         result = ir.AffineMap.get(rank, 0, [d[order.index(dim)] for dim in old.result if dim is not None])
         maps = [*(source if dims is None else weight for dims in old.others), result]
         destination = list(old.op.operands)[-1]
-        op = ir.Operation.create(
-            "linalg.generic",
-            results=[old.op.results[0].type],
-            operands=[*inputs, destination],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
-                "iterator_types": iterators(rank, frozenset(range(len(order), rank))),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-            },
-            regions=1,
+        op = generic_without_body(
+            [*inputs, destination],
+            [old.op.results[0].type],
+            [ir.AffineMapAttr.get(map_) for map_ in maps],
+            iterators(rank, frozenset(range(len(order), rank))),
         )
         body = old.op.regions[0].blocks[0]
         block = ir.Block.create_at_start(op.regions[0], [argument.type for argument in body.arguments])
         values = dict(zip(body.arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for scalar in [item.operation for item in body.operations]:
-                copy = scalar.clone().operation
-                replace_operands(copy, values)
-                values.update(zip(scalar.results, copy.results, strict=True))
+                copied(scalar, values)
         return op

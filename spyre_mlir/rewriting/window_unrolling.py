@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from spyre_mlir.analysis.loops import terminator
+from spyre_mlir.analysis.view_ops import reassociation_of
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -32,6 +33,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting import tensor_builders
 from spyre_mlir.rewriting.linalg_values import device_element
+from spyre_mlir.rewriting.outlining import copied
 from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.sliding import Sliding
@@ -229,10 +231,7 @@ class Unrolling:
                     operand = next(operand for operand in op.operands if operand != accumulator)
                     values[op.results[0]] = values.get(operand, operand)
                     continue
-                copy = op.clone().operation
-                for index, operand in enumerate(op.operands):
-                    copy.operands[index] = values.get(operand, operand)
-                values.update(zip(op.results, copy.results, strict=True))
+                copied(op, values)
 
     # -- the result -----------------------------------------------------------------------------------
 
@@ -288,7 +287,7 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
     op = defining_op(value)
     groups = None
     if op is not None and op.name == "tensor.expand_shape":
-        groups = [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
+        groups = reassociation_of(op)
         op = defining_op(op.operands[0])
     if op is None or op.name != "tensor.pad" or len(op.operands) != 1:
         return None

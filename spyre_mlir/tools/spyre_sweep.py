@@ -55,7 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     draws = bool(spec.plot) and bool(options.plot or "path" in spec.plot)
     if (options.plot or spec.plot) and not {"x", "y"} <= spec.plot.keys():
         raise spec.error("A plot needs a table 'plot' with 'x' and 'y'.", "plot")
-    _check_outputs(spec, draws)
+    # Raise ``CompileError`` for invalid columns and plots before the sweep, which may take hours.
+    from spyre_mlir.experiments.results import KINDS, Results, imported
+
+    known = Results((), ("program", *(name.replace("-", "_") for name in spec.axes))).columns
+    for name in [name for key in ("columns", "x", "y", "by") for name in _texts(spec, key)]:
+        if str(name).replace("-", "_") not in known:
+            key = next(key for key in ("columns", "x", "y", "by") if name in _texts(spec, key))
+            raise spec.error(f"There is no column '{name}'; the columns are {listed(known, str(name))}.", key)
+    if spec.plot.get("kind", "line") not in KINDS:
+        raise spec.error(f"There is no plot '{spec.plot['kind']}'; there are {', '.join(KINDS)}.", "kind")
+    if draws:
+        imported("matplotlib", "experiments")
     results = _swept(spec, options.workers, options.retry_lost)
     print(results.table([name.replace("-", "_") for name in spec.columns]))
     refused = sum(bool(row["error"]) for row in results) - results.failures
@@ -70,29 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if results.failures else 0
 
 
-def _check_outputs(spec: SweepSpec, draws: bool) -> None:
-    """Raise ``CompileError`` for invalid columns and plots before the sweep, which may take hours."""
-    from spyre_mlir.experiments.results import KINDS, Results, imported
-
-    known = Results((), ("program", *(name.replace("-", "_") for name in spec.axes))).columns
-    for name in [name for key in ("columns", "x", "y", "by") for name in _texts(spec, key)]:
-        if str(name).replace("-", "_") not in known:
-            key = next(key for key in ("columns", "x", "y", "by") if name in _texts(spec, key))
-            raise spec.error(f"There is no column '{name}'; the columns are {listed(known, str(name))}.", key)
-    if spec.plot.get("kind", "line") not in KINDS:
-        raise spec.error(f"There is no plot '{spec.plot['kind']}'; there are {', '.join(KINDS)}.", "kind")
-    if draws:
-        imported("matplotlib", "experiments")
-
-
 def _texts(spec: SweepSpec, key: str) -> list[str]:
     value = spec.columns if key == "columns" else spec.plot.get(key, [])
     return [value] if isinstance(value, str) else list(value)
 
 
 def _swept(spec: SweepSpec, workers: int | None, retry_lost: bool) -> Results:
-    from spyre_mlir.experiments.axes import AxisError
-    from spyre_mlir.experiments.sweeping import sweep
+    from spyre_mlir.experiments.sweeping import AxisError, sweep
 
     folder = str(spec.store.parent)
     if folder not in sys.path:

@@ -82,8 +82,8 @@ def _conforms(folder: Path) -> bool:
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None, check: Check) -> bool:
     """Validate each bundle of a program, and if all are valid, the LX content passed between them."""
-    from spyre_mlir.driver.program_folder import read_program
     from spyre_mlir.driver.steps import HostStep, sequences
+    from spyre_mlir.driver.stored_program import read_program
 
     built, _ = read_program(folder)
     units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]

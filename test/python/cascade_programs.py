@@ -2,8 +2,8 @@
 """Random cascades of reductions: a contraction or a load, pointwise operations, reductions, a contraction or reduction.
 
 A seed determines a program. ``function`` and ``inputs`` give it at a small size with numbers, for the simulator, and at
-full size without memory, for predicted times. ``bytes`` and ``multiply_adds`` are counted here, from the sizes of inputs
-and results and from the contractions, independently of the compiler.
+full size without memory, for predicted times. ``bytes`` and ``multiply_adds`` are counted here, from the sizes of
+inputs and results and from the contractions, independently of the compiler.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ _HEAD = (64, 80, 96, 128)
 
 #: Pointwise operations on scores. Those with an upper-case name read another input.
 _POINTWISE = (
-    "scale", "cap", "gelu", "clamp", "abs", "distance", "causal", "window", "SLOPE", "BIAS", "KEYBIAS", "ROWBIAS", "MASK", "GATE",
+    "scale", "cap", "gelu", "clamp", "abs", "distance", "causal", "window",
+    "SLOPE", "BIAS", "KEYBIAS", "ROWBIAS", "MASK", "GATE",
 )  # fmt: skip
 
 #: Reductions over the keys with the pointwise operations that use their results.
 _NORMALISED = (
-    "softmax", "softmax", "softmax", "softmax1", "sinks", "logsoftmax", "layernorm", "rmsnorm", "l2", "l1", "sigmoid", "max", "none",
+    "softmax", "softmax", "softmax", "softmax1", "sinks", "logsoftmax",
+    "layernorm", "rmsnorm", "l2", "l1", "sigmoid", "max", "none",
 )  # fmt: skip
 
 #: The end of a program: products of the normalised scores, or reductions.
@@ -61,9 +63,18 @@ class Cascade:
 
     def __str__(self) -> str:
         rows, keys, depth = self.shape
-        source = "load" if self.loads else f"q @ k ({depth}{f', {self.groups} groups' if self.groups < self.heads else ''})"
+        source = (
+            "load"
+            if self.loads
+            else f"q @ k ({depth}{f', {self.groups} groups' if self.groups < self.heads else ''})"
+        )
         parts = (source, *self.chain, self.norm, self.after, self.end, self.also and f"and {self.also}")
         return f"{self.heads}x{rows}x{keys}: " + ", ".join(part for part in parts if part and part != "none")
+
+    @property
+    def hides(self) -> bool:
+        """Whether masked scores have the weight 0."""
+        return self.norm in ("softmax", "softmax1", "sinks")
 
     @cached_property
     def sizes(self) -> dict[str, tuple[int, ...]]:
@@ -105,7 +116,9 @@ class Cascade:
     def multiply_adds(self) -> int:
         """The multiply-adds that remain if a mask of positions skips the hidden keys."""
         rows, keys, depth = self.shape
-        seen = _visible(rows, keys, self.chain) if self.norm in ("softmax", "softmax1", "sinks") else rows * keys
+        seen = (
+            _visible(rows, keys, self.chain) if self.norm in ("softmax", "softmax1", "sinks") else rows * keys
+        )
         per_pair = (0 if self.loads else depth) + {"matmul": 1, "two": 2}.get(self.end, 0) * self.columns
         return self.heads * seen * per_pair
 
@@ -135,7 +148,7 @@ class Cascade:
 
         scores = given["x"] if self.loads else given["q"] @ of_heads("k").transpose(1, 2)
         for name in self.chain:
-            scores = _pointwise(name, scores, given)
+            scores = _pointwise(name, scores, given, -1e4 if self.hides else -4.0)
         weights, statistic = self._normalised(scores, given)
         if self.after == "drop":
             weights = weights * given["drop"]
@@ -209,8 +222,8 @@ class Cascade:
         return weights
 
 
-def _pointwise(name: str, scores: Tensor, given: dict[str, Tensor]) -> Tensor:
-    """Apply an operation of ``_POINTWISE`` to scores."""
+def _pointwise(name: str, scores: Tensor, given: dict[str, Tensor], low: float) -> Tensor:
+    """Apply an operation of ``_POINTWISE`` to scores; a mask replaces scores by about ``low``."""
     rows, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
     match name:
         case "scale":
@@ -227,11 +240,11 @@ def _pointwise(name: str, scores: Tensor, given: dict[str, Tensor]) -> Tensor:
             apart = (keys[None, :] - rows[:, None]).abs().to(scores.dtype)
             return scores - apart * (given["SLOPE"].abs() if name == "SLOPE" else 1) * (1 / 128)
         case "causal":
-            return scores.masked_fill(keys[None, :] > rows[:, None], -1e4)
+            return scores.masked_fill(keys[None, :] > rows[:, None], low)
         case "window":
-            return scores.masked_fill((keys[None, :] - rows[:, None]).abs() > 32, -1e4)
+            return scores.masked_fill((keys[None, :] - rows[:, None]).abs() > 32, low)
         case "MASK":
-            return scores + (given[name] - 1) * 1e4
+            return scores + (1 - given[name]) * low
         case "GATE":
             return scores * given[name]
     return scores + given[name]
@@ -241,7 +254,8 @@ def _visible(rows: int, keys: int, chain: tuple[str, ...]) -> int:
     """Return how many pairs of a row and a key no mask of positions hides."""
     first = [max(0, row - 32) if "window" in chain else 0 for row in range(rows)]
     last = [
-        min(keys, row + 33 if "window" in chain else keys, row + 1 if "causal" in chain else keys) for row in range(rows)
+        min(keys, row + 33 if "window" in chain else keys, row + 1 if "causal" in chain else keys)
+        for row in range(rows)
     ]
     return sum(max(0, end - start) for start, end in zip(first, last, strict=True))
 
@@ -265,3 +279,17 @@ def cascade(seed: int, *, full: bool) -> Cascade:
         return found
     few = min(heads, 4)
     return dataclasses.replace(found, shape=small, heads=few, groups=few if groups == heads else 1)
+
+
+def deviation(found: Cascade, results: Tensor | tuple[Tensor, ...]) -> float:
+    """Return the largest error of results over the allowed error: 4 times PyTorch's own in fp16, or a thousandth."""
+    inputs = found.inputs()
+    wanted, rounded = found.function(*(value.double() for value in inputs)), found.function(*inputs)
+    one = isinstance(wanted, Tensor)
+    worst = 0.0
+    for result, exact, own in zip(
+        *([each] if one else each for each in (results, wanted, rounded)), strict=True
+    ):
+        allowed = 4 * (own.double() - exact).abs().max() + 4e-3 * exact.abs().max() + 1e-3
+        worst = max(worst, float((result.double() - exact).abs().max() / allowed))
+    return worst

@@ -15,9 +15,9 @@ from programs import Apply
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions
 from spyre_mlir.analysis.core_ownership import Divided, def_use_edges, divided_ops
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.cost.of_space import hbm_bytes
 from spyre_mlir.dialects import context, sdsc
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.model_calls import ModelCalls
-from spyre_mlir.frontend.piece import Cause, ModelPiece
+from spyre_mlir.frontend.model_calls import Cause, ModelCalls, ModelPiece
 
 SIZE = 4
 

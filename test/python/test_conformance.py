@@ -25,8 +25,8 @@ from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import eager
 from spyre_mlir.layout import BufferView
-from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import from_order
 from spyre_mlir.lowering.design_builder import DesignBuilder
 from spyre_mlir.target.target import packaged_target
 from spyre_mlir.tools import spyre_validate

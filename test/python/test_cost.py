@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from spyre_mlir.cost.of_space import pass_cost, wait_cost
-from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view import from_order
 from spyre_mlir.layout_search.layout_candidates import (
     candidate_of,
     copying_cost,

@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 from division_spaces import Operand, matmul_of, random_space, space_of
 
-from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.of_space import hbm_bytes, operation_work
 from spyre_mlir.cost.work import OperandWork
 from spyre_mlir.division import Division, work_distribution
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
-from spyre_mlir.layout.orders import from_order
+from spyre_mlir.layout.view import from_order
 from spyre_mlir.target.target import default_target
 
 

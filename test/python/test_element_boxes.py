@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from spyre_mlir.cost import element_boxes as boxes
+from spyre_mlir.analysis import needed_elements as boxes
 
 
 def members(box):

@@ -385,7 +385,7 @@ def test_programs_by_import_path(tmp_path: Path) -> None:
 
 
 def test_tasks_pickle_and_are_told_from_each_other() -> None:
-    from spyre_mlir.experiments.axes import device_and_options, parsed_axes, points
+    from spyre_mlir.experiments.sweeping import device_and_options, parsed_axes, points
     from spyre_mlir.experiments.task import SweepTask, program_sources
 
     axes = parsed_axes({"sencores": [2, 32], "reorder": [True, False], "lx_ops": [(), ("exp",)]})

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import spyre_mlir
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import export_graph
-from spyre_mlir.frontend.lowering import operations
+from spyre_mlir.frontend.importer import operations
 from spyre_mlir.simulator.run_outcome import SimulationError
 
 aten = torch.ops.aten

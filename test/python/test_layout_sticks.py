@@ -21,8 +21,8 @@ from layout_cases import (
 )
 
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
-from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.view import keep_order
 from spyre_mlir.layout.view_transforms import collapse
 from spyre_mlir.target.target import default_target
 

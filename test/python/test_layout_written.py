@@ -9,8 +9,8 @@ import pytest
 from layout_cases import ELEMENTS, random_layout, random_order, random_shape
 
 from spyre_mlir.layout import Digit, StickLayout
-from spyre_mlir.layout.orders import from_order, natural_order
 from spyre_mlir.layout.requests import LayoutRequest, request_of, same_order, without_room
+from spyre_mlir.layout.view import from_order, natural_order
 from spyre_mlir.target.target import default_target
 
 

@@ -19,7 +19,7 @@ from spyre_mlir.dialects import context
 from spyre_mlir.driver.program import Program
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
-from spyre_mlir.frontend.lowering import operations
+from spyre_mlir.frontend.importer import operations
 from spyre_mlir.zoo.models import MODELS, REDUCED, Inputs, model
 
 #: The part of the floating-point work that the host may have.

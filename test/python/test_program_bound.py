@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from programs import PROGRAMS
 
 import spyre_mlir
-from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context
 from spyre_mlir.driver.program_figures import program_bound
 from spyre_mlir.frontend import import_torch

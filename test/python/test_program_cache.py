@@ -436,7 +436,7 @@ def test_who_reads_the_numbers_of_the_model_notes_it() -> None:
     """The data of an argument is used where reads are noted, where numbers are always part of the key, or in calls."""
     known = {
         "folding.py", "complex_numbers.py",  # which note their reads, or cast parameters for calls
-        "exported.py", "importer.py", "index_bounds.py",  # of buffers and constants alone
+        "assertions.py", "exported.py", "importer.py",  # of buffers and constants alone
         "signature.py",
     }  # fmt: skip
     using = {

@@ -26,7 +26,7 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
-from spyre_mlir.frontend.lowering import operations
+from spyre_mlir.frontend.importer import operations
 
 NAMES = list(PROGRAMS)
 MOST = 32

@@ -18,8 +18,7 @@ from torch import nn
 import spyre_mlir
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.dynamo import graph_breaks
-from spyre_mlir.frontend.torch_programs import MOST_PROGRAMS, TorchBackend
-from spyre_mlir.report.report_folder import ReportFolder
+from spyre_mlir.frontend.torch_programs import MOST_PROGRAMS, ReportFolder, TorchBackend
 
 ROOT = Path(spyre_mlir.__file__).parents[1]
 X = torch.linspace(-1, 1, 64 * 64).reshape(64, 64).half()

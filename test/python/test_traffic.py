@@ -10,9 +10,9 @@ from test_programs import imported
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
 from spyre_mlir.analysis.core_ownership import Divided, divided_ops
+from spyre_mlir.cost.of_space import hbm_bytes
 from spyre_mlir.dialects import context
 from spyre_mlir.division import Division
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.space import Space
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir

@@ -20,8 +20,7 @@ from layout_cases import (
 )
 
 from spyre_mlir.layout import Axis, BufferView, StickLayout, ViewError
-from spyre_mlir.layout.orders import from_order, keep_order, natural_order
-from spyre_mlir.layout.view import run_bytes_of_tiles
+from spyre_mlir.layout.view import from_order, keep_order, natural_order, run_bytes_of_tiles
 from spyre_mlir.layout.view_transforms import collapse, drop_dims, expand
 from spyre_mlir.target.target import default_target
 
