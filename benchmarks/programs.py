@@ -48,6 +48,12 @@ def models() -> ModuleType:
     return importlib.import_module("spyre_mlir.zoo.models")
 
 
+def cascade_programs() -> ModuleType:
+    """The module of random cascades, ``test/python/cascade_programs.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("cascade_programs")
+
+
 def deviations() -> ModuleType:
     """The module of the numbers of models, ``test/python/deviations.py``. Imports torch."""
     _see_tests()
