@@ -185,7 +185,9 @@ class AutoTiling(EvaluatingPass):
             reached = max((last for _, last, _ in runs.around(index)), default=index)
             seed = max(range(index, reached + 1), key=live.__getitem__)
             last = None
-            for start in dict.fromkeys((seed, index)):
+            # Runs around this operation are other runs only if it has other dims.
+            starts = (seed,) if runs.present[index].keys() <= runs.present[seed].keys() else (seed, index)
+            for start in starts:
                 # A run is tiled once: its operations are not candidates for a second loop.
                 choice = _RunChoice(runs, start, evaluator, fewest_tiles, earlier)
                 last = self._best_run(choice, live[start], lx_bytes)
@@ -304,12 +306,9 @@ class _RunChoice:
         self.candidates: list[tuple[Sequence[Tiled], RunTiles]] = []
         for first, last, nest in runs.around(index):
             run = self.ops[first : last + 1]
-            # The tiles that are enough for the operation may be too large for another operation of the run.
-            most = max(fewest_tiles[first : last + 1])
-            # Fewer tiles are enough if operations are computed in place.
-            for least in sorted({fewest_tiles[index], most // 2, most}):
-                choices = _enough(nest, least, target_of(self.ops[index].op))
-                self.candidates += [(run, tiles) for tiles in choices if (run, tiles) not in self.candidates]
+            # Half of the tiles that fit all live values of the run is enough if operations are computed in place.
+            least = max(fewest_tiles[first : last + 1]) // 2
+            self.candidates += [(run, tiles) for tiles in _enough(nest, least, target_of(self.ops[index].op))]
         self.tiled, self.untiled = _Costs(self._tiled), _Costs(self._untiled)
         self.attempts: list[str] = []
         self.reasons: list[str] = []
@@ -338,14 +337,14 @@ class _RunChoice:
         run = self.candidates[self.chosen][0]
         for number, (other, _) in enumerate(self.candidates):
             tiled, untiled = self.tiled[number], self.untiled[number]
-            if number != self.chosen and other is run and tiled is not None and untiled is not None:
+            if number != self.chosen and other == run and tiled is not None and untiled is not None:
                 if tiled.nanoseconds < untiled.nanoseconds:
                     yield number
 
     def _untiled(self, number: int) -> ProgramCost | None:
         """Return the cost of the run of a candidate without tiles; candidates of one run share it."""
         run = self.candidates[number][0]
-        known = next((other for other in self.untiled if self.candidates[other][0] is run), None)
+        known = next((other for other in self.untiled if self.candidates[other][0] == run), None)
         if known is not None:
             return self.untiled[known]
         return self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], {}))
