@@ -197,7 +197,9 @@ def spyre_hint(
     for option, counts in (("tiles", tiles), ("work_div", work_div)):
         if counts is not None and not isinstance(counts, Mapping):
             _refuse_counts(option, kind_of(counts))
-    annotation = annotate({_new_annotation_key(): (dict(tiles or {}), dict(work_div or {}), ignores_undeclared)})
+    annotation = annotate(
+        {_new_annotation_key(): (dict(tiles or {}), dict(work_div or {}), ignores_undeclared)}
+    )
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
 

@@ -21,7 +21,9 @@ __all__ = ["config", "for_each_tile", "spyre_hint"]
 @torch.compiler.assume_constant_result
 def _warn_of_hints(others: tuple[str, ...], names: tuple[str, ...]) -> None:
     if others:
-        warnings.warn(f"The hints {', '.join(others)} of spyre_hint do not change programs here.", stacklevel=3)
+        warnings.warn(
+            f"The hints {', '.join(others)} of spyre_hint do not change programs here.", stacklevel=3
+        )
     if unknown := [repr(name) for name in names if name not in hints.dim_sizes()]:
         warnings.warn(
             f"Hints for the dims {', '.join(unknown)} have no effect; declare_tensor_dim declares a dim.",
