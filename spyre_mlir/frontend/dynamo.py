@@ -40,6 +40,7 @@ from torch._guards import CompileContext
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
+from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -592,6 +593,9 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
     copied = _copied(graph)
     for node in copied.graph.nodes:
         node.target = _OF_DEVICES.get(node.target, node.target)
+        if node.target is _enter_autocast and node.args[:2] == (NAME, None):
+            # The default types of autocast are those of the device.
+            node.args = (NAME, torch.get_autocast_dtype(NAME), *node.args[2:])
         node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
     return copied
 
