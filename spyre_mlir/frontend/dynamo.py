@@ -594,7 +594,7 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
     for node in copied.graph.nodes:
         node.target = _OF_DEVICES.get(node.target, node.target)
         if node.target is _enter_autocast and node.args[:2] == (NAME, None):
-            # The default types of autocast are those of the device.
+            # Without a type, autocast casts to the type of the device.
             node.args = (NAME, torch.get_autocast_dtype(NAME), *node.args[2:])
         node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
     return copied

@@ -67,7 +67,10 @@ def encoder_layer(
 
 
 def no_nested_tensor(x: Tensor, mask: Tensor) -> bool:
-    """Return that the encoder cannot remove the padding of a batch: the device does not have nested tensors."""
+    """Return that the encoder cannot remove the padding of a batch: the device does not have nested tensors.
+
+    Padded rows have the numbers that PyTorch computes if gradients are enabled. Nested tensors would make them zero.
+    """
     return False
 
 
