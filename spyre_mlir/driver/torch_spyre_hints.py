@@ -22,7 +22,7 @@ from spyre_mlir.analysis.plan_pins import planned_function
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS, dims_of, hints_attr, with_hints
-from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.structured import shape_of, structured
 from spyre_mlir.driver.build import build, plan_text
 from spyre_mlir.driver.hint_files import (
     CodeHint,
@@ -76,16 +76,8 @@ class NamedProgram:
 
 def named_program(linalg: ir.Operation, pipeline: SpyrePipeline) -> NamedProgram:
     """Return the operations that a plan of the program names before tiling, with names for all dims."""
-    passes = replace(pipeline, save_plan="").pipeline("tiled")
-    # A plan names the operations of each layer, so layers are not folded.
-    steps, beyond = (
-        tuple(step for step in part if not step.name.endswith("fold-repeated-layers"))
-        for part in (passes.steps, passes.beyond)
-    )
-    end = [step.name for step in steps].index("name-operations") + 1
-    module = linalg.clone().operation
-    run_pipeline(module, Pipeline(steps[:end], (*steps[end:], *beyond)))
-    func, factors = planned_function(module), _Factors()
+    module, factors = _with_names(linalg, pipeline), _Factors()
+    func = planned_function(module)
     with module.context, func.location:
         while True:
             names = _Unification(func, factors)
@@ -110,6 +102,20 @@ def named_program(linalg: ir.Operation, pipeline: SpyrePipeline) -> NamedProgram
                 if DIMS in op.attributes
             ),
         )
+
+
+def _with_names(linalg: ir.Operation, pipeline: SpyrePipeline) -> ir.Operation:
+    """Return a copy of a program before tiling, whose operations have the names of a plan."""
+    passes = replace(pipeline, save_plan="", use_plan=None).pipeline("tiled")
+    # A plan names the operations of each layer, so layers are not folded.
+    steps, beyond = (
+        tuple(step for step in part if not step.name.endswith("fold-repeated-layers"))
+        for part in (passes.steps, passes.beyond)
+    )
+    end = [step.name for step in steps].index("name-operations") + 1
+    module = linalg.clone().operation
+    run_pipeline(module, Pipeline(steps[:end], (*steps[end:], *beyond)))
+    return module
 
 
 def frames_of(location: ir.Location) -> Iterator[tuple[str, int]]:
@@ -456,26 +462,33 @@ class _Trial:
         if hints is not None:
             pipeline = replace(pipeline, use_plan="")
             with module.context, module.location:
-                self._write(module, hints)
+                self._write_tiles(module, [hint for hint in hints if hint.tiles])
+                self._write_plan(module, hints, pipeline)
         text = str(module.get_asm(enable_debug_info=True))
         bundles = build(ir.Module.parse(text, module.context), pipeline, False).bundles
         return sum(timeline(step.bundle, step.lx_frac_avail).total_ns for step in bundles) / 1000
 
-    def _write(self, module: ir.Operation, hints: Sequence[CodeHint]) -> None:
-        """Write the hints to a module: tiles as the frontend writes them, divisions as pins of a plan."""
+    def _write_plan(self, module: ir.Operation, hints: Sequence[CodeHint], pipeline: SpyrePipeline) -> None:
+        """Write the divisions of hints to a module as pins of a plan, which gives other operations no tiles."""
         tiled = {name for hint in hints if hint.tiles for name in hint.operations}
         divided = {name for hint in hints if hint.work_div for name in hint.operations}
+        known = {(op.name, len(op.dims), op.frames) for op in self.named.operations}
         entries = []
-        for op in self.named.operations:
-            entry: dict[str, Any] = {"name": op.name}
-            if op.name not in tiled:
+        # Rewritings whose costs are compared depend on the pipeline and on hints, so operations may differ.
+        with_names = _with_names(module, pipeline)
+        for op in all_ops(planned_function(with_names)):
+            if (name := sdsc.name_of(op)) is None or (generic := structured(op)) is None:
+                continue
+            entry: dict[str, Any] = {"name": name}
+            if name not in tiled:
                 entry["tiling"] = []
-            if op.name in divided:
-                entry["slices"] = list(self.planned[op.name].slices or ())
+            if name in divided and (name, len(generic.iterators), tuple(frames_of(op.location))) in known:
+                entry["slices"] = list(self.planned[name].slices or ())
             entries.append(entry)
-        plan = json.dumps({"version": 1, "operations": entries})
-        module.attributes[sdsc.PLAN] = ir.StringAttr.get(plan)
-        blocks = [hint for hint in hints if hint.tiles]
+        module.attributes[sdsc.PLAN] = ir.StringAttr.get(json.dumps({"version": 1, "operations": entries}))
+
+    def _write_tiles(self, module: ir.Operation, blocks: Sequence[CodeHint]) -> None:
+        """Write the hints of tiles to a module, as the frontend writes them."""
         if not blocks:
             return
         func = planned_function(module)

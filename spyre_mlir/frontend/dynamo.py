@@ -39,6 +39,7 @@ from torch._guards import CompileContext
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
+from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -495,19 +496,7 @@ class DeviceGraph:
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = _with_checkpoints(graph)
-        # Copy of a graph whose device arguments name the CPU, the only device that the importer supports.
-
-        def device(value: Any) -> Any:
-            """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
-            if isinstance(value, torch.device) and value.type == NAME:
-                return torch.device("cpu")
-            return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
-
-        copied = _copied(graph)
-        for node in copied.graph.nodes:
-            node.target = _OF_DEVICES.get(node.target, node.target)
-            node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
-        self.on_host = copied
+        self.on_host = _with_host_devices(graph)
         self.model = as_function(self.on_host, self.on_host.graph, _readable)
         # Dynamo makes a separate graph for each state of autocast.
         self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
@@ -587,6 +576,25 @@ def _write_back(written: Sequence[Any], hosts: Sequence[Any]) -> None:
                 "The graph changes a tensor of the host that shares its memory with another input; clone() one of them."
             )
         host.copy_(copied.cpu())
+
+
+def _with_host_devices(graph: GraphModule) -> GraphModule:
+    """Copy of a graph whose device arguments name the CPU, the only device that the importer supports."""
+
+    def device(value: Any) -> Any:
+        """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
+        if isinstance(value, torch.device) and value.type == NAME:
+            return torch.device("cpu")
+        return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
+
+    copied = _copied(graph)
+    for node in copied.graph.nodes:
+        node.target = _OF_DEVICES.get(node.target, node.target)
+        if node.target is _enter_autocast and node.args[:2] == (NAME, None):
+            # Without a type, autocast casts to the type of the device.
+            node.args = (NAME, torch.get_autocast_dtype(NAME), *node.args[2:])
+        node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
+    return copied
 
 
 def _copied(graph: GraphModule) -> GraphModule:

@@ -181,7 +181,10 @@ def dim_sizes() -> dict[str, int]:
 
 
 def spyre_hint(
-    *, tiles: Mapping[str, int] | None = None, work_div: Mapping[str, int] | None = None
+    *,
+    tiles: Mapping[str, int] | None = None,
+    work_div: Mapping[str, int] | None = None,
+    ignores_undeclared: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
     """Tile the operations inside a context in the code of a model, and divide them over cores.
 
@@ -189,11 +192,14 @@ def spyre_hint(
         tiles: For each named dim, the number of tiles of equal size; the first dim is the outermost.
         work_div: For each named dim, the number of equal slices, which different cores compute. An operation with one
             of these dims is divided along them only. An inner context replaces the number of an outer context.
+        ignores_undeclared: Whether names that are not declared have no effect, as in torch-spyre, or are errors.
     """
     for option, counts in (("tiles", tiles), ("work_div", work_div)):
         if counts is not None and not isinstance(counts, Mapping):
             _refuse_counts(option, kind_of(counts))
-    annotation = annotate({_new_annotation_key(): (dict(tiles or {}), dict(work_div or {}))})
+    annotation = annotate(
+        {_new_annotation_key(): (dict(tiles or {}), dict(work_div or {}), ignores_undeclared)}
+    )
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
 
@@ -228,8 +234,11 @@ def resolve_hints(graph: Graph) -> bool:
     # The tiles and slices of every hint around a node, by the number of the hint.
     hinted: dict[Node, dict[int, Any]] = {}
     for node in graph.nodes:
-        for key, counts in (node.meta.get("custom") or {}).items():
+        for key, value in (node.meta.get("custom") or {}).items():
             if node.op != "placeholder" and key.startswith(HINT_PREFIX):
+                *counts, ignores_undeclared = value
+                if ignores_undeclared:
+                    counts = [{name: each[name] for name in each if name in _sizes} for each in counts]
                 hinted.setdefault(node, {})[int(key.removeprefix(HINT_PREFIX))] = counts
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
     ids = {number: hint_id for hint_id, number in enumerate(numbers, start=1)}

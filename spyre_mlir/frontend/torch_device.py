@@ -377,6 +377,16 @@ def _gru_cell(
     return change + update * (state - change), hidden
 
 
+def _batch_norm(input: torch.Tensor, *rest: Any) -> tuple[Any, ...]:
+    """Batch norm; without elements PyTorch would make statistics in f64, which the device does not support."""
+    if input.numel():
+        return _aten._batch_norm_impl_index.default.decompose(input, *rest)
+    result = input.clone()
+    for parameter, apply in zip(rest[:2], (torch.mul, torch.add), strict=True):
+        result = result if parameter is None else apply(result, parameter[0])
+    return result, *(input.new_zeros(input.shape[1]) for _ in range(2)), input.new_zeros(0), 0
+
+
 def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> Any:
     """Split a tensor at indices; PyTorch itself accepts only indices on the host."""
     split = _aten.tensor_split.indices if indices.dim() else _aten.tensor_split.sections
@@ -420,6 +430,7 @@ COMPOSED = {
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     _aten.ctc_loss.Tensor: _ctc_loss,
+    _aten._batch_norm_impl_index.default: _batch_norm,
     **{
         form: _into_out(form)
         for name in _rank.overloads()

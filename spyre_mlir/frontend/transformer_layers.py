@@ -66,7 +66,16 @@ def encoder_layer(
     return second(src + feed_forward(src))
 
 
+def no_nested_tensor(x: Tensor, mask: Tensor) -> bool:
+    """Return that the encoder cannot remove the padding of a batch: the device does not have nested tensors.
+
+    Padded rows have the numbers that PyTorch computes if gradients are enabled. Nested tensors would make them zero.
+    """
+    return False
+
+
 FORMS: dict[Any, Callable[..., Any]] = {
     aten._native_multi_head_attention.default: multi_head_attention,
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    aten._nested_tensor_from_mask_left_aligned.default: no_nested_tensor,
 }

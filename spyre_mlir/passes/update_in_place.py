@@ -28,7 +28,8 @@ class UpdateInPlace(Pass):
     argument with insertions, and no other operation reads the old value, the copy is removed and the attribute is kept:
     result and argument are one parameter of the bundle. Otherwise the attribute is removed. A single position is
     inserted as the whole stick around it with the rest unchanged, so that any dim may be in the sticks of the argument.
-    A result that CSE made a view of another result's buffer is copied, because each result is a separate parameter.
+    A result that CSE made a view of another result's buffer, and a result that canonicalization made a constant, are
+    copied, because each result is a separate parameter.
 
     Before:
         %c = "sdsc.clone"(%cache); %r = tensor.insert_slice %new into %c[0, 70, 0] [8, 1, 64] [1, 1, 1]
@@ -43,12 +44,12 @@ class UpdateInPlace(Pass):
         block = func.regions[0].blocks[0]
         end = block.operations[len(block.operations) - 1].operation
         buffers: set[ir.Value] = set()
-        # Each result whose buffer is the buffer of an earlier result is copied.
+        # Each result whose buffer is a constant, or the buffer of an earlier result, is copied.
         for index, value in enumerate(end.operands):
             buffer = value
             while (op := defining_op(buffer)) is not None and op.name in VIEWS:
                 buffer = op.operands[0]
-            if buffer in buffers:
+            if buffer in buffers or (op is not None and op.name == "arith.constant"):
                 with ir.InsertionPoint(end), value.location:
                     end.operands[index] = sdsc.clone(value, value.location)
             buffers.add(buffer)

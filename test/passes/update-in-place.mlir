@@ -60,3 +60,13 @@ func.func @equal(%c: tensor<8x64xf16> {sdsc.host = #sdsc.host<"c", "input", "f16
   %1 = tensor.extract_slice %0[0, 0] [2, 64] [1, 1] : tensor<8x64xf16> to tensor<2x64xf16>
   return %0, %0, %1 : tensor<8x64xf16>, tensor<8x64xf16>, tensor<2x64xf16>
 }
+// -----
+// A result that is a constant is copied: canonicalization removes the operation that wrote the number.
+// CHECK-LABEL: func.func @number(
+// CHECK: %[[C:.*]] = arith.constant
+// CHECK: %[[R:.*]] = "sdsc.clone"(%[[C]])
+// CHECK: return %[[R]]
+func.func @number(%x: tensor<64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<f16> {
+  %c = arith.constant dense<64.0> : tensor<f16>
+  return %c : tensor<f16>
+}

@@ -296,6 +296,16 @@ def test_autocast_casts_as_on_the_cpu(dtype: torch.dtype):
             torch.testing.assert_close(result.cpu(), wanted, atol=0.05, rtol=0.01)
 
 
+def test_a_region_of_autocast_without_a_type_casts_to_the_type_of_the_device():
+    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("spyre"):
+            return x @ y
+
+    torch._dynamo.reset()
+    x = torch.rand(8, 64).to("spyre")
+    assert torch.compile(product)(x, x.mT).dtype == product(x, x.mT).dtype == torch.float16
+
+
 def test_autocast_has_gradients_in_the_type_of_the_weights():
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(64, 32), torch.randn(4, 64)

@@ -201,3 +201,20 @@ def test_derivatives_in_forward_mode():
         return [torch.func.jacfwd(function)(x[0]).cpu(), torch.func.jvp(function, (x[0],), (x[1],))[1].cpu()]
 
     torch.testing.assert_close(derivatives(x.to("spyre")), derivatives(x), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_batch_norm_of_an_empty_batch(dtype: torch.dtype):
+    """PyTorch makes the statistics of an empty batch itself, in float64 for float32."""
+    made = []
+    for device in "cpu", "spyre":
+        norm = nn.BatchNorm1d(5, track_running_stats=False).to(device, dtype)
+        x = torch.zeros(0, 5, 9, device=device, dtype=dtype, requires_grad=True)
+        result = norm(x)
+        result.sum().backward()
+        with torch.inference_mode():
+            assert norm(x).shape == x.shape
+        made.append([result.dtype, *(each.cpu() for each in (result, x.grad, norm.weight.grad))])  # type: ignore[union-attr]
+    assert made[0][0] == made[1][0]
+    for expected, got in zip(made[0][1:], made[1][1:], strict=True):
+        assert torch.equal(got, expected)

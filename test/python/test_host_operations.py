@@ -193,6 +193,22 @@ def test_layers_of_a_transformer_run_on_the_device(norm_first: bool, monkeypatch
     assert not host_operations.reasons
 
 
+def test_an_encoder_of_padded_batches_runs_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For masks with the padding at the end, PyTorch makes nested tensors on devices that have them."""
+    monkeypatch.setattr(host_operations, "reasons", {})
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2).half().eval()
+    on_device, x = copy.deepcopy(encoder).to("spyre"), torch.randn(2, 6, 32).half()
+    masked = torch.zeros(2, 6, dtype=torch.bool)
+    masked[0, 4:] = True
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            result = on_device(x.to("spyre"), src_key_padding_mask=masked.to("spyre")).cpu()
+            expected = encoder(x, src_key_padding_mask=masked)
+        torch.testing.assert_close(result[~masked], expected[~masked], rtol=1e-2, atol=1e-2)
+    assert not host_operations.reasons
+
+
 def test_graphs_that_are_not_programs_run_operation_by_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_operations, "reasons", {})
     torch._dynamo.reset()

@@ -19,8 +19,16 @@ __all__ = ["config", "for_each_tile", "spyre_hint"]
 
 # A trace of torch.compile calls this function once, and does not capture the warning.
 @torch.compiler.assume_constant_result
-def _warn_of_hints(names: tuple[str, ...]) -> None:
-    warnings.warn(f"The hints {', '.join(names)} of spyre_hint do not change programs here.", stacklevel=3)
+def _warn_of_hints(others: tuple[str, ...], names: tuple[str, ...]) -> None:
+    if others:
+        warnings.warn(
+            f"The hints {', '.join(others)} of spyre_hint do not change programs here.", stacklevel=3
+        )
+    if unknown := [repr(name) for name in names if name not in hints.dim_sizes()]:
+        warnings.warn(
+            f"Hints for the dims {', '.join(unknown)} have no effect; declare_tensor_dim declares a dim.",
+            stacklevel=3,
+        )
 
 
 def spyre_hint(
@@ -33,12 +41,11 @@ def spyre_hint(
 ) -> contextlib.AbstractContextManager[None]:
     """Tile and divide the operations inside a context; the number of tiles has had three names in torch-spyre.
 
-    ``others`` are hints that this compiler does not use, as ``named_dims``; a warning names them.
+    ``others`` are hints that this compiler does not use, as ``named_dims``; a warning names them. Another warning names
+    dims that are not declared: a hint does not have an effect on these dims.
     """
-    if others:
-        _warn_of_hints(tuple(others))
     given = [each for each in (tiles, num_tiles_per_dim, slices) if each is not None]
+    tiled = {name: count for each in given for name, count in each.items()}
     divided = None if getattr(config, "ignore_work_division_hints", False) else work_div
-    return hints.spyre_hint(
-        tiles={name: count for each in given for name, count in each.items()}, work_div=divided
-    )
+    _warn_of_hints(tuple(others), (*tiled, *(divided or {})))
+    return hints.spyre_hint(tiles=tiled, work_div=divided, ignores_undeclared=True)
