@@ -17,7 +17,8 @@ from spyre_mlir.report.lx_map import LxMap, iterations_text
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.simulator.run_outcome import Statistics
-from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.events import OVERLAPPED, PARTS
+from spyre_mlir.timeline.timeline import Timeline
 
 Row = tuple[str, str]
 
@@ -173,12 +174,20 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
 
 def _time(facts: ProgramFacts) -> Iterator[Row]:
     yield "predicted time", str(facts.timeline)
+    yield "overlap", overlap_text([facts.timeline])
     shares = facts.timeline.shares
     if shares.total:
         parts = Counter({part: getattr(shares, part) for part in PARTS}).most_common()
         yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
     if facts.timeline.links:
         yield from _wrapped("ring", facts.ring_text)
+
+
+def overlap_text(timelines: Sequence[Timeline]) -> str:
+    """Return the setting that the predicted times assume, and the sequential time."""
+    settings = {line.overlap: None for line in timelines} or {OVERLAPPED: None}
+    sequential = sum(line.sequential_ps for line in timelines) / 1e6
+    return f"{', '.join(settings)}; sequential {sequential:,.1f} us"
 
 
 def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:

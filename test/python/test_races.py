@@ -23,7 +23,9 @@ from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.memory_order import MemoryOrder, memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import races, validate
+from spyre_mlir.driver import compilation
 from spyre_mlir.driver.checking import random_arguments
+from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import Schedule, run
 from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM, ordered
 from spyre_mlir.timeline import timeline
@@ -213,3 +215,33 @@ def test_tools_report_a_race(tmp_path: Path, capsys):
     write_bundle(FAULTS[4].good(), tmp_path / "good")
     assert spyre_validate.main([str(tmp_path / "good"), "--races"]) == 0
     assert capsys.readouterr().out.endswith("good: no races (4 designs, 4 executes)\n")
+
+
+SUM = """
+func.func @main(%x: tensor<512x1024xf16>, %y: tensor<512x1024xf16>) -> tensor<512x1024xf16> {
+  %empty = tensor.empty() : tensor<512x1024xf16>
+  %sum = linalg.add ins(%x, %y : tensor<512x1024xf16>, tensor<512x1024xf16>)
+                    outs(%empty : tensor<512x1024xf16>) -> tensor<512x1024xf16>
+  return %sum : tensor<512x1024xf16>
+}"""
+
+
+def test_compile_checks_for_races_on_request(monkeypatch, tmp_path):
+    """A race in a compiled program is an error of ``compile(check=True)``, also if the program is in the cache."""
+    monkeypatch.setenv("SPYRE_CACHE", "1")
+    monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path))
+    assert spyre_mlir.compile(SUM, check=True, sencores=2).bundles
+    build = compilation.build
+
+    def faulty(*arguments):
+        built = build(*arguments)
+        built.bundles[0].bundle = FAULTS[4].bad()
+        return built
+
+    monkeypatch.setattr(compilation, "build", faulty)
+    message = r"A race: core 0 reads byte 0 of lx .* in no order with the access"
+    with pytest.raises(CompileError, match=message):
+        spyre_mlir.compile(SUM, check=True, sencores=3)
+    assert spyre_mlir.compile(SUM, sencores=3).bundles
+    with pytest.raises(CompileError, match=message):
+        spyre_mlir.compile(SUM, check=True, sencores=3)
