@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -256,10 +256,10 @@ def relayout(
     targets: Sequence[Access],
     space: AddressSpace,
     rng: random.Random | None = None,
-) -> int:
+) -> Generator[None, None, int]:
     """Copy to each core of ``targets`` its part of the ``sources``; return the bytes that move between cores.
 
-    With ``rng``, the cores copy one after the other in a random order.
+    With ``rng``, the cores copy one after the other in a random order, one for each item.
     """
     # Source and result are disjoint: a core may write before another core has read.
     low, high = min(target.address for target in targets), max(target.end for target in targets)
@@ -278,6 +278,8 @@ def relayout(
             views.write_tag(target.region.tag)
         else:
             views.write_tags(tags)
+        if rng is not None:
+            yield
     return gather.moved_bytes
 
 

@@ -7,6 +7,7 @@ import functools
 import itertools
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from spyre_mlir.driver import compilation
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import Schedule, run
-from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM, ordered
+from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM, scheduled
 from spyre_mlir.timeline import timeline
 from spyre_mlir.tools import spyre_run, spyre_validate
 
@@ -144,16 +145,34 @@ def test_waits_are_the_order_of_the_data_flow():
     order = MemoryOrder(Context(program(*steps, a=A, b=B)))
     assert order.waits == [set(), set(), {0, 1}, {1, 2}, {2, 3}]
     # Schedules have all orders of the first two, and respect the others.
-    orders = {tuple(ordered(order.waits, [False] * 5, RANDOM, random.Random(seed))) for seed in range(20)}
+    orders = {
+        tuple(scheduled(order.waits, [False] * 5, RANDOM, random.Random(seed), lambda _: ()))
+        for seed in range(20)
+    }
     assert orders == {(0, 1, 2, 3, 4), (1, 0, 2, 3, 4)}
 
 
 def test_copies_run_as_early_or_as_late_as_they_may():
     waits, is_copy = [set(), {0}, set(), {1, 2}], [False, False, True, False]
-    rng = random.Random(0)
-    assert ordered(waits, is_copy, "eager", rng) == [2, 0, 1, 3]
-    assert ordered(waits, is_copy, "on-wait", rng) == [0, 1, 2, 3]
-    assert ordered([set(), set()], [True, False], "on-wait", rng) == [1, 0]
+    rng, none = random.Random(0), lambda _: ()
+    assert scheduled(waits, is_copy, "eager", rng, none) == [2, 0, 1, 3]
+    assert scheduled(waits, is_copy, "on-wait", rng, none) == [0, 1, 2, 3]
+    assert scheduled([set(), set()], [True, False], "on-wait", rng, none) == [1, 0]
+
+
+def test_parts_of_independent_operations_alternate():
+    """A run begins after the last part of the run that it waits for; bursts of two copies mix."""
+    ran = list[int]()
+
+    def parts(run: int) -> Iterator[None]:
+        for _ in range(4):
+            ran.append(run)
+            yield
+
+    scheduled([set(), set(), {0}], [True] * 3, RANDOM, random.Random(1), parts)
+    assert sorted(ran) == [0] * 4 + [1] * 4 + [2] * 4
+    assert ran.index(2) > max(place for place, run in enumerate(ran) if run == 0)
+    assert sorted(ran[:4]) not in ([0] * 4, [1] * 4)
 
 
 @pytest.mark.parametrize("kind", ["llama_block_small on 32", "llama in tiles", "planted 9"])
