@@ -65,6 +65,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "plan-quality",
         "planning",
         "program-cache",
+        "races",
         "ratios",
         "relayouts",
         "report-page",

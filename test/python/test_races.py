@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import bundles
-import numpy as np
 import pytest
 from looped import looped
 from programs import PROGRAMS
 from race_programs import FAULTS, Fault
+from race_runs import judged, results, schedules
+from random_programs import RandomProgram
 
 import spyre_mlir
 from spyre_mlir.bundle import write_bundle
@@ -25,10 +24,8 @@ from spyre_mlir.bundle.memory_order import MemoryOrder, memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import races, validate
 from spyre_mlir.driver import compilation
-from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.errors import CompileError
-from spyre_mlir.simulator import Schedule, run
-from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM, scheduled
+from spyre_mlir.simulator.schedule import RANDOM, scheduled
 from spyre_mlir.timeline import timeline
 from spyre_mlir.tools import spyre_run, spyre_validate
 
@@ -39,28 +36,6 @@ CLASSES = {
     "cache row written while it is read", "two cores own one stick", "eviction overlapping reload",
     "reload of a stale copy",
 }  # fmt: skip
-
-
-def schedules(seeds: int, *, is_checked: bool = True) -> list[Schedule]:
-    """Return schedules of all modes in turn."""
-    modes = itertools.cycle((*DMA_EXECUTION_MODES, RANDOM))
-    contents = itertools.cycle(("nan", "zero", "zero", "nan", "nan"))
-    return [
-        Schedule(mode, seed, content, is_checked)
-        for seed, mode, content in zip(range(seeds), modes, contents, strict=False)
-    ]
-
-
-def arrays(bundle: Bundle) -> dict[str, np.ndarray]:
-    given = [each for each in bundle.manifest.arguments if each.source is None and each.kind != "result"]
-    drawn = random_arguments([replace(each, kind="input") for each in given], 3)
-    # Handwritten bundles do not have bounds of indices.
-    return {name: abs(each) % 16 if each.dtype.kind == "i" else each for name, each in drawn.items()}
-
-
-def results(bundle: Bundle, schedule: Schedule | None = None) -> bytes:
-    outputs = run(bundle, arrays(bundle), schedule=schedule).outputs
-    return b"".join(outputs[name].tobytes() for name in sorted(outputs))
 
 
 def pairs(bundle: Bundle) -> list[tuple[int | None, int]]:
@@ -129,6 +104,16 @@ def test_results_are_the_same_under_each_schedule(kind):
     assert races(bundle) == []
     expected = results(bundle)
     assert all(results(bundle, schedule) == expected for schedule in schedules(5))
+
+
+@pytest.mark.parametrize("cores", [1, 7, 32])
+def test_random_programs_have_no_race_and_one_result(cores: int):
+    """A sample of the programs of ``python -m benchmarks races``; some have no work for the device."""
+    counts = Counter[str]()
+    for seed in range(4):
+        drawn = RandomProgram(seed)
+        counts.update(judged(spyre_mlir.compile(drawn, drawn.inputs, sencores=cores), 10))
+    assert counts["bundles"] > 1 and counts["runs"] >= 20 and counts["races"] == counts["differing"] == 0
 
 
 def test_waits_are_the_order_of_the_data_flow():
