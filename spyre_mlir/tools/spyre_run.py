@@ -239,6 +239,7 @@ def times(timeline: Timeline) -> str:
         ("predicted time", f"{timeline.total_ns / 1000:,.1f} us"),
         ("overlap", timeline.overlap),
         ("sequential", f"{timeline.sequential_ns / 1000:,.1f} us"),
+        *((("buffer waits", waits),) if (waits := summary.buffer_waits_text(timeline)) else ()),
         ("all overlapped", f"{timeline.lower_ns / 1000:,.1f} us"),
         ("all serial", f"{timeline.upper_ns / 1000:,.1f} us"),
     ]
