@@ -373,6 +373,14 @@ class _Visit:
     step: ExecuteStep
     firsts: tuple[bool, ...]
 
+    @property
+    def store(self) -> _Store:
+        """The key of the store of the visit."""
+        return self.step.position, self.firsts
+
+
+#: A visit that stores: its position, and for each loop whether it is the first iteration.
+_Store = tuple[int, tuple[bool, ...]]
 
 #: The program with peeled loops: visits, or a repeat count with the visits that are repeated.
 _Visits = list["_Visit | tuple[int, _Visits]"]
@@ -396,7 +404,7 @@ def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job
     peeled = _peeled(context.tree, ())
     visits = list(flat(peeled))
     operations = [work_by_file[visit.step.execute.filename].work for visit in visits]
-    again, stores = _reused(context, visits, operations), _Stores(context)
+    again, stores = _reused(context, visits, operations), _Stores(context, visits)
     jobs = iter(
         [
             _job(context, stores, *each)
@@ -430,48 +438,46 @@ _Sticks = tuple[int, int, "NDArray[np.bool_] | None"]
 
 
 class _Stores:
-    """The executes that store the sticks that a load reads, exact for affine regions."""
+    """The visits that store the sticks that a load reads, exact for affine regions."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, visits: Iterable[_Visit]) -> None:
         self._context, self._unit = context, context.target.stick_bytes
         self._ranges = {range_.atom: range_ for range_ in context.indices}
         self._positions, self._sticks = _storing(context), functools.cache(self._sticks_of)
-        self._meet = functools.cache(self._compared)
+        self._visits = dict[int, list[_Store]]()
+        for visit in visits:
+            self._visits.setdefault(visit.step.position, []).append(visit.store)
 
-    def of(self, visit: _Visit, operand: int) -> tuple[int, ...]:
-        """Return the positions of the executes whose stores an operand of a visit waits for."""
-        step = visit.step
-        positions = self._positions[self._context.uses(step)[operand]]
-        return tuple(each for each in positions if self._meet(step.position, operand, visit.firsts, each))
+    def of(self, visit: _Visit, operand: int) -> tuple[_Store, ...]:
+        """Return the visits whose stores an operand of a visit waits for."""
+        positions = self._positions[self._context.uses(visit.step)[operand]]
+        return tuple(
+            store
+            for position in positions
+            for store in self._visits.get(position, ())
+            if self._meet((*visit.store, operand), (*store, -1))
+        )
 
-    def _compared(self, position: int, operand: int, firsts: tuple[bool, ...], store: int) -> bool:
-        result = len(self._context.steps[store].design.operands) - 1
-        first, end, mask = self._sticks(position, operand, firsts)
-        other_first, other_end, other_mask = self._sticks(store, result, ())
+    def _meet(self, one: tuple[int, tuple[bool, ...], int], other: tuple[int, tuple[bool, ...], int]) -> bool:
+        (first, end, mask), (other_first, other_end, other_mask) = self._sticks(*one), self._sticks(*other)
         low, high = max(first, other_first), min(end, other_end)
-        if low >= high:
-            return False
         masks = [
             each[low - begin : high - begin]
             for each, begin in ((mask, first), (other_mask, other_first))
             if each is not None
         ]
-        return not masks or bool(np.logical_and.reduce(masks).any())
+        return low < high and (not masks or bool(np.logical_and.reduce(masks).any()))
 
-    def _sticks_of(self, position: int, index: int, firsts: tuple[bool, ...]) -> _Sticks:
-        """Return the sticks of an operand in the iterations of ``firsts``, else in all; an index has any value."""
+    def _sticks_of(self, position: int, firsts: tuple[bool, ...], index: int) -> _Sticks:
+        """Return the sticks of an operand, -1 for the result, in a visit; a run-time index has any value."""
         step = self._context.steps[position]
-        operand, reads = step.design.operands[index], index < len(step.design.operands) - 1
-        ranges = dict(self._ranges)
-        for number, loop in enumerate(step.loops):
-            ends = (loop.lower, loop.upper)
-            if number < len(firsts):
-                ends = (
-                    (loop.lower, loop.lower + 1) if firsts[number] else (loop.lower + loop.step, loop.upper)
-                )
+        operand, ranges = step.design.operands[index], dict(self._ranges)
+        for loop, is_first in zip(step.loops, firsts, strict=True):
+            second = loop.lower + loop.step
+            ends = (loop.lower, second) if is_first else (second, loop.upper)
             ranges[loop.atom] = replace(loop, lower=ends[0], upper=ends[1])
         parts = list[tuple[int, CoreRegion]]()
-        for core, region in core_regions(step.design, operand, valid=reads).items():
+        for core, region in core_regions(step.design, operand, valid=index >= 0).items():
             start, steps = step.values[operand.start[core]], region.steps
             begin = start.offset
             for atom, factor in start.terms:
@@ -548,7 +554,7 @@ def _job(
         ),
         compute=picoseconds(compute_ns(work)),
         ring=picoseconds(ring_ns(work)),
-        target=None if output.in_lx else visit.step.position,
+        target=None if output.in_lx else visit.store,
         store=streams[-1],
         # Streams are rounded one by one, so together they may exceed the whole by a picosecond.
         turnaround=max(0, picoseconds(memory_ns(moving)) - sum(streams)),
