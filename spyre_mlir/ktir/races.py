@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.validate import Finding
 from spyre_mlir.dialects import context, ktdp
 from spyre_mlir.errors import CompileError
@@ -50,7 +49,7 @@ _COMPARISONS = (
 )  # fmt: skip
 
 
-class Access(NamedTuple):
+class TileAccess(NamedTuple):
     """An access of a core: its operation, its runs of bytes from ``begin`` on by ``steps``, and the clock of the core.
 
     ``steps`` are the distance and the number of runs of ``run_bytes`` bytes in each dim.
@@ -68,7 +67,7 @@ class Access(NamedTuple):
     def end(self) -> int:
         return self.begin + self.run_bytes + sum((count - 1) * distance for distance, count in self.steps)
 
-    def follows(self, other: Access) -> bool:
+    def follows(self, other: TileAccess) -> bool:
         """Return whether an order is between the accesses; ``other`` ran first."""
         return self.core == other.core or self.clock[other.core] >= other.clock[other.core]
 
@@ -116,16 +115,20 @@ def ktir_races(text: str, path: str = "-", manifest: KtirManifest | None = None)
     """
     with context() as active, ir.Location.unknown():
         module = parse_ktir(text, active, path)
-        (function,) = functions(module.operation)
+        function = next(
+            (op.operation for op in module.body.operations if op.operation.name == "func.func"), None
+        )
+        if function is None or ktdp.GRID not in function.attributes:
+            raise CompileError("The program has no function with a grid of cores.", path)
         indices = manifest.indices if manifest is not None else ()
         found = dict[Finding, None]()
         for is_largest in sorted({False, bool(indices)}):
-            run = _Run(function, path, [(index.bounds.upper - 1) * is_largest for index in indices])
+            run = _CoresRun(function, path, [(index.bounds.upper - 1) * is_largest for index in indices])
             found |= dict.fromkeys(run.races())
         return list(found)
 
 
-class _Run:
+class _CoresRun:
     """A run of a function on all cores at once; ``given`` are the values of its last arguments, which are positions.
 
     Attributes:
@@ -137,7 +140,7 @@ class _Run:
         self.cores = math.prod(
             ir.IntegerAttr(size).value for size in ir.ArrayAttr(function.attributes[ktdp.GRID])
         )
-        self.accesses: dict[tuple[str, int], list[Access]] = defaultdict(list)
+        self.accesses: dict[tuple[str, int], list[TileAccess]] = defaultdict(list)
         self.operations: list[ir.Operation] = []
         self._numbers: dict[ir.Operation, int] = {}
         self._values: dict[ir.Value, Any] = {}
@@ -347,7 +350,9 @@ class _Run:
                 if run_bytes and all(count for _, count in steps):
                     memory, offset = divmod(begin, _MEMORY)
                     key = ("argument", memory) if part.owner is None else ("LX", int(part.owner[core]))
-                    access = Access(self._numbers[op], core, writes, offset, run_bytes, tuple(steps), clock)
+                    access = TileAccess(
+                        self._numbers[op], core, writes, offset, run_bytes, tuple(steps), clock
+                    )
                     self.accesses[key].append(access)
 
     # -- races -----------------------------------------------------------------------------------------
@@ -363,7 +368,7 @@ class _Run:
                         seen.add((one.operation, other.operation))
                         yield self._finding(one, other, f"byte {byte} of {name}")
 
-    def _finding(self, one: Access, other: Access, place: str) -> Finding:
+    def _finding(self, one: TileAccess, other: TileAccess, place: str) -> Finding:
         where, earlier = (self._place(self.operations[each.operation]) for each in (other, one))
         verbs = ["writes" if each.writes else "reads" for each in (other, one)]
         text = f"A race: core {other.core} {verbs[0]} {place}; core {one.core} {verbs[1]} it at {earlier}, in no order"
@@ -378,20 +383,20 @@ class _Run:
 
 
 _HANDLERS: Mapping[str, Callable[..., Sequence[Any]]] = {
-    "arith.constant": _Run._constant,
-    "tensor.extract": _Run._extract,
-    "affine.apply": _Run._apply,
-    "scf.if": _Run._if,
-    "scf.for": _Run._for,
-    "ktdp.get_compute_tile_id": _Run._core,
-    "ktdp.inter_tile_produce": _Run._produce,
-    "ktdp.inter_tile_reduce": _Run._reduce,
-    "ktdp.construct_memory_view": _Run._view,
-    "ktdp.construct_distributed_memory_view": _Run._distributed,
-    "ktdp.construct_access_tile": _Run._tile,
-    "ktdp.construct_indirect_access_tile": _Run._indirect_tile,
-    "ktdp.load": _Run._load,
-    "ktdp.store": _Run._store,
+    "arith.constant": _CoresRun._constant,
+    "tensor.extract": _CoresRun._extract,
+    "affine.apply": _CoresRun._apply,
+    "scf.if": _CoresRun._if,
+    "scf.for": _CoresRun._for,
+    "ktdp.get_compute_tile_id": _CoresRun._core,
+    "ktdp.inter_tile_produce": _CoresRun._produce,
+    "ktdp.inter_tile_reduce": _CoresRun._reduce,
+    "ktdp.construct_memory_view": _CoresRun._view,
+    "ktdp.construct_distributed_memory_view": _CoresRun._distributed,
+    "ktdp.construct_access_tile": _CoresRun._tile,
+    "ktdp.construct_indirect_access_tile": _CoresRun._indirect_tile,
+    "ktdp.load": _CoresRun._load,
+    "ktdp.store": _CoresRun._store,
 }
 
 
@@ -464,9 +469,9 @@ def _evaluated(expression: ir.AffineExpr, dims: Sequence[Any], symbols: Sequence
 # The search for accesses without an order.
 
 
-def _areas(accesses: Sequence[Access]) -> Iterator[list[Access]]:
+def _areas(accesses: Sequence[TileAccess]) -> Iterator[list[TileAccess]]:
     """Yield the accesses of each connected range of bytes that several cores access and some core writes."""
-    areas, end = list[list[tuple[int, Access]]](), 0
+    areas, end = list[list[tuple[int, TileAccess]]](), 0
     for number, access in sorted(enumerate(accesses), key=lambda each: each[1].begin):
         if not areas or access.begin >= end:
             areas.append([])
@@ -477,7 +482,7 @@ def _areas(accesses: Sequence[Access]) -> Iterator[list[Access]]:
             yield [each for _, each in sorted(area)]
 
 
-def _unordered(accesses: Sequence[Access]) -> Iterator[tuple[Access, Access, int]]:
+def _unordered(accesses: Sequence[TileAccess]) -> Iterator[tuple[TileAccess, TileAccess, int]]:
     """Yield pairs of accesses without an order, and a byte of both; the accesses are in the order of a run.
 
     The state of a byte is its last write and the reads since, and states are numbered, so that an access costs one

@@ -131,6 +131,11 @@ def test_data_is_any_position_and_no_count_of_iterations() -> None:
         ktir_races(text(EIGHTHS, loop))
 
 
+def test_a_text_without_a_grid_is_an_error() -> None:
+    with pytest.raises(CompileError, match="no function with a grid of cores"):
+        ktir_races("module {\n}\n")
+
+
 def test_the_tool_judges_folders_in_ktir(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = compiled("sdpa_causal", 7)
     KtirProgram.of(program).save(tmp_path / "saved")
