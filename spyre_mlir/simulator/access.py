@@ -82,6 +82,12 @@ class OperandAccesses:
         ends = (self.addresses[core] + box.span_bytes for core, box in self.boxes.items())
         return min(self.addresses.values()), max(ends)
 
+    def meets(self, other: OperandAccesses) -> bool:
+        """Return whether the spans of two operands in one memory overlap."""
+        if self.region.lx != other.region.lx or not len(self) or not len(other):
+            return False
+        return self.span[0] < other.span[1] and other.span[0] < self.span[1]
+
 
 def resolve(
     plan: Plan, regions: tuple[AddressRange, ...], symbols: dict[int, int], space: AddressSpace

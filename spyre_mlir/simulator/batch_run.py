@@ -44,7 +44,6 @@ from spyre_mlir.simulator.plan import (
 )
 from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
 from spyre_mlir.simulator.run_outcome import SimulationError
-from spyre_mlir.simulator.schedule import BURSTS
 from spyre_mlir.simulator.workers import compiled, run_tasks
 from spyre_mlir.target import formats
 from spyre_mlir.target.ops import DL16, INT8, Kind, scalar_expression
@@ -116,17 +115,15 @@ class BatchRun:
         self._look_at([outcome for outcome in outcomes if isinstance(outcome, BatchNumbers)])
         self._ranges.finish(self._plan)
 
-    def run_in_parts(self, rng: random.Random) -> Iterator[None]:
-        """Run the cores one after the other in a random order, and copies in bursts, one for each item.
+    def run_in_parts(self, rng: random.Random, bursts: int) -> Iterator[None]:
+        """Run the cores one after the other in a random order, each in some ``bursts``, one for each item.
 
         A part sees what the parts before it wrote, and what other operations wrote between two items.
         """
         self._reader = OperandReader(self._plan, self._space, self._numerics, self._inputs, ())
-        bursts = range(BURSTS if self._is_copy else 1)
-        parts, numbers = list(itertools.product(self._plan.groups, bursts)), list[BatchNumbers]()
+        parts, numbers = list(itertools.product(self._plan.groups, range(bursts))), list[BatchNumbers]()
         for group, burst in rng.sample(parts, len(parts)):
-            part = burst, len(bursts)
-            numbers.append(self._run_batch(single_batch(group, self._plan.work), part))
+            numbers.append(self._run_batch(single_batch(group, self._plan.work), (burst, bursts)))
             yield
         # After the parts, because operations that run in between have the same state.
         self._ranges.begin()

@@ -73,7 +73,7 @@ from spyre_mlir.simulator.run_outcome import (
     SimulationError,
     Statistics,
 )
-from spyre_mlir.simulator.schedule import Schedule, scheduled
+from spyre_mlir.simulator.schedule import BURSTS, Schedule, scheduled
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -448,7 +448,8 @@ def execute(
     if rng is None:
         batches.run()
     else:
-        yield from batches.run_in_parts(rng)
+        in_place = any(operand.meets(outputs) for operand in inputs)
+        yield from batches.run_in_parts(rng, BURSTS if plan.op.is_copy and not in_place else 1)
     # Cores share a load of the same elements; of a table, the rows that the positions name are loaded.
     loads: list[tuple[Hashable, int]] = []
     for access in (access for operand in inputs if not operand.region.lx for access in operand):

@@ -145,6 +145,15 @@ def test_copies_run_as_early_or_as_late_as_they_may():
     assert scheduled([set(), set()], [True, False], "on-wait", rng, none) == [1, 0]
 
 
+def test_a_copy_in_place_is_one_burst():
+    """A second burst would read what the first one has overwritten; the simulator checks each read."""
+    from race_programs import A, program
+
+    bundle = program(("exp", "x", "a"), ("identity", "a", "b"), ("abs", "b", "z"), a=A, b=A)
+    assert races(bundle) == []
+    assert {results(bundle, schedule) for schedule in schedules(5)} == {results(bundle)}
+
+
 def test_parts_of_independent_operations_alternate():
     """A run begins after the last part of the run that it waits for; bursts of two copies mix."""
     ran = list[int]()

@@ -234,6 +234,7 @@ def compilations(x: torch.Tensor) -> None:
         one_bundle=True,
         target="bundle",
         cache=False,
+        check=True,
         passes={"laid-out": [MultiplyByReciprocal(limit=3)]},
         state=["cache"],
         verify_each=True,
