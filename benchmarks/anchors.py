@@ -40,6 +40,12 @@ class Anchor:
         return self.predicted.total_ns / 1000
 
     @property
+    def sequential_us(self) -> float:
+        """The prediction if operations do not overlap (docs/concurrency.md)."""
+        cost = self.predicted
+        return (cost.sequential_ns if isinstance(cost, Timeline) else cost.total_ns) / 1000
+
+    @property
     def log_error(self) -> float:
         return math.log(self.predicted_us / self.measured_us)
 
@@ -47,8 +53,8 @@ class Anchor:
         cost = self.predicted
         return (
             f"{self.name}: measured {self.measured_us:.1f} us, predicted {self.predicted_us:.1f}"
-            f" ({100 * math.expm1(self.log_error):+.0f} %), all overlapped {cost.lower_ns / 1000:.1f},"
-            f" all serial {cost.upper_ns / 1000:.1f}"
+            f" ({100 * math.expm1(self.log_error):+.0f} %), sequential {self.sequential_us:.1f},"
+            f" all overlapped {cost.lower_ns / 1000:.1f}, all serial {cost.upper_ns / 1000:.1f}"
         )
 
 
@@ -56,17 +62,22 @@ class Anchor:
 def anchors() -> Metrics:
     """The cost model against measured times: softmax of torch-spyre, products of AdnanHoque/torch-spyre.
 
-    Spearman's rank correlation, and the RMS of log(predicted / measured). Two stages of softmax were faster than
-    their bytes at the peak of the memory allow: they are predicted to take these. The ratios are predictions
-    for rows without the time of a program: the default layouts of a batched product over batch-outermost layouts
-    (measured: up to 8.3), 32 slices of rows over 4 x 8 (about 2.5), both untraced (docs/sources.md), an MLP with
-    different divisions over an MLP with a joint division (1.2 in torch-spyre #2765; here 512 x 4096 x 12800).
+    Spearman's rank correlation, and the RMS of log(predicted / measured), with overlap and ``sequential``; the number
+    of rows whose two predictions differ. Two stages of softmax were faster than their bytes at the peak of the memory
+    allow: they are predicted to take these. The ratios are predictions for rows without the time of a program: the
+    default layouts of a batched product over batch-outermost layouts (measured: up to 8.3), 32 slices of rows over
+    4 x 8 (about 2.5), both untraced (docs/sources.md), an MLP with different divisions over an MLP with a joint
+    division (1.2 in torch-spyre #2765; here 512 x 4096 x 12800).
     """
     rows = all_anchors()
     metrics = {
         "rows": len(rows),
         "one_minus_rank_correlation": 1 - rank_correlation(rows),
         "rms_log_error": rms_log_error(rows),
+        "sequential_rms_log_error": math.sqrt(
+            statistics.fmean(math.log(row.sequential_us / row.measured_us) ** 2 for row in rows)
+        ),
+        "rows_that_overlap": sum(row.sequential_us > row.predicted_us for row in rows),
         **{f"ratio.{name}": ratio for name, ratio in ratios().items()},
     }
     return Noted(metrics, [str(row) for row in rows])

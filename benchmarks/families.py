@@ -19,7 +19,7 @@ from spyre_mlir.driver.program_figures import FAR, FAR_FROM_BOUND
 from spyre_mlir.target.target import default_target
 
 COLUMNS = (
-    "predicted_us", "bound_us", "time_over_bound", "hbm_bytes", "mean_cores", "device_operations",
+    "predicted_us", "sequential_us", "bound_us", "time_over_bound", "hbm_bytes", "mean_cores", "device_operations",
     "host_operations", "compile_s", "import_s",
 )  # fmt: skip
 

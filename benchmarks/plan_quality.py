@@ -22,7 +22,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 }
 
 COLUMNS = (
-    "traffic_over_bound", "time_over_bound", "predicted_us", "most_cores", "mean_cores", "operations",
+    "traffic_over_bound", "time_over_bound", "predicted_us", "sequential_us", "most_cores", "mean_cores", "operations",
     "pipeline_seconds",
 )  # fmt: skip
 
@@ -32,7 +32,7 @@ EQUAL = 1e-6
 
 @dataclass(frozen=True)
 class Quality:
-    """One plan of a program; times in nanoseconds.
+    """One plan of a program; times in nanoseconds, of both settings of overlap (docs/concurrency.md).
 
     ``array_ns`` is the time of its multiply-adds on all cores with full arrays, ``vector_ns`` the time of other work.
     """
@@ -40,6 +40,7 @@ class Quality:
     traffic: int
     least_traffic: int
     predicted_ns: float
+    sequential_ns: float
     array_ns: float
     vector_ns: float
     most_cores: int
@@ -56,8 +57,9 @@ class Quality:
 def plan_quality(only: str = "") -> Metrics:
     """Traffic and predicted time of the suite at full size on 32 cores, over their lower bounds, by way to plan.
 
-    Programs are not run. The bound of traffic is each argument once. The bound of time is the time of this traffic at
-    the rate of one direction, or the compute on 32 full arrays, whichever is longer. ``mean_cores`` is weighted by
+    Programs are not run. Operations overlap in ``predicted_us``, and do not in ``sequential_us``. The bound of traffic
+    is each argument once. The bound of time is the time of this traffic at the rate of one direction, or the compute on
+    32 full arrays, whichever is longer. ``mean_cores`` is weighted by
     time. ``neighbours`` are rows for the MLP of torch-spyre #2765, where a joint division saved 17 % of the time and
     used 79 % instead of 66 % of the sustained rate of the array. The families (benchmark 'families'; ``--only`` is a
     regular expression of their names) are compiled in one way, and their bound is ``Program.bound``, which does not
@@ -99,6 +101,7 @@ def _quality(program: Any) -> Quality:
         traffic=facts.traffic,
         least_traffic=facts.argument_bytes,
         predicted_ns=facts.timeline.total_ns,
+        sequential_ns=facts.timeline.sequential_ns,
         array_ns=_evenly(executions, "multiply_adds_per_core") / default_target().array.multiply_adds_per_ns,
         vector_ns=_evenly(executions, "sticks_per_core") / default_target().vector_sticks_per_ns,
         most_cores=max(each.cores for each in operations),
@@ -125,6 +128,7 @@ def _columns(plan: Quality, bound_ns: float) -> dict[str, float]:
         "traffic_over_bound": plan.traffic_over_bound,
         "time_over_bound": plan.predicted_ns / bound_ns,
         "predicted_us": plan.predicted_ns / 1000,
+        "sequential_us": plan.sequential_ns / 1000,
         "most_cores": plan.most_cores,
         "mean_cores": plan.mean_cores,
         "operations": plan.operations,

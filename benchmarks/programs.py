@@ -78,6 +78,19 @@ def ktir_programs() -> ModuleType:
     return importlib.import_module("ktir_programs")
 
 
+def race_runs() -> ModuleType:
+    """The module of runs under schedules, ``test/python/race_runs.py``."""
+    _see_tests()
+    return importlib.import_module("race_runs")
+
+
+def random_program(seed: int) -> tuple[Any, Any]:
+    """Return a random program, ``random_programs.RandomProgram``, and its inputs. Imports torch."""
+    _see_tests()
+    program = importlib.import_module("random_programs").RandomProgram(seed)
+    return program, program.inputs
+
+
 def fuzz_kinds() -> ModuleType:
     """The module of the cases of the fuzzer, ``test/python/fuzz_kinds.py``. Imports torch."""
     _see_tests()

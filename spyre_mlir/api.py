@@ -54,6 +54,7 @@ def compile(
     one_bundle: bool = True,
     target: Literal["bundle", "ktir"] = "bundle",
     cache: bool | None = None,
+    check: bool = False,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
     state: bool | Sequence[str] | Mapping[str, Any] | None = None,
     **pipeline_options: Unpack[compilation.PipelineKeywords],
@@ -85,6 +86,7 @@ def compile(
         one_bundle: Use one bundle for all sizes of ``dynamic`` if possible; otherwise one bundle per requested size.
         target: "bundle", or "ktir" for a program in KTIR, which ktir-cpu runs (docs/ktir.md).
         cache: Reuse programs from the cache on disk (default: SPYRE_CACHE, or True; docs/cache.md).
+        check: Report races of the bundles as errors (docs/concurrency.md).
         passes: User-defined passes, keyed by the level after which they run: ``{"laid-out": [MyPass()]}``, as instances
             or as pipeline text (docs/writing-a-pass.md).
         state: The arguments that stay in device memory between calls as ``Program.state``: True for all buffers that
@@ -106,7 +108,7 @@ def compile(
     return compilation.compile_with(
         front_end, module_or_mlir, inputs, device=device, sencores=sencores, precision=precision, numerics=numerics,
         layouts=layouts, plan=plan, fallback=fallback, autocast=autocast, dynamic=dynamic, one_bundle=one_bundle,
-        target=target, cache=cache, passes=passes, state=state, **pipeline_options,
+        target=target, cache=cache, check=check, passes=passes, state=state, **pipeline_options,
     )  # fmt: skip
 
 

@@ -127,6 +127,25 @@ class Usage:
         """The def-use edges of all buffers, in program order of the readers."""
         return list(core_ownership.def_use_edges(self.memory, self.ops))
 
+    @functools.cached_property
+    def loop_spans(self) -> list[tuple[int, int]]:
+        """The positions of the first and the last operation of each loop that has operations."""
+        spans: dict[ir.Operation, tuple[int, int]] = {}
+        for position, user in enumerate(self.ops):
+            parent = user.op.parent
+            while parent is not None and parent != self.func:
+                spans[parent.operation] = spans.get(parent.operation, (position, position))[0], position
+                parent = parent.operation.parent
+        return list(spans.values())
+
+    def previous(self, position: int) -> tuple[int, ...]:
+        """Return the positions of the operations that may run directly before an operation.
+
+        The first operation of a loop follows the operation before the loop, or the last operation of the loop.
+        """
+        ends = (last for first, last in self.loop_spans if first == position)
+        return (*((position - 1,) if position else ()), *ends)
+
     def root(self, value: ir.Value) -> ir.Value:
         """Return the buffer that a value lies in."""
         return self.memory.place(value).buffer

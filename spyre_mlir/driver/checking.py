@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Comparison of a compiled program with a reference: seeded random arguments, and the tolerance of the format.
+"""Checks of a compiled program: races, and a comparison with a reference on seeded random arguments.
 
 Floating-point arguments are standard normal numbers; a parameter of rank 2 or more is divided by the square root
 of its longest dim, so that deep programs stay in range. Integers are uniform in [-8, 8), booleans are fair
@@ -15,6 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
+from spyre_mlir.bundle.sequence import join
+from spyre_mlir.bundle.validate import races
+from spyre_mlir.driver.steps import HostStep, Step, sequences
+from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import BIT_TRUE
 
@@ -66,6 +70,15 @@ class Comparison:
     def __str__(self) -> str:
         verdict = "PASS" if self.passed else "FAIL"
         return f"{verdict}  {self.name}: {self.measure} {self.error:.3g}, allowed {self.bound:.3g}"
+
+
+def require_no_races(steps: Sequence[Step]) -> None:
+    """Raise ``CompileError`` for the first race in a sequence of bundles (docs/concurrency.md)."""
+    for unit in sequences(steps):
+        if isinstance(unit, HostStep):
+            continue
+        for finding in races(join([step.bundle for step in unit]), unit[0].lx_frac_avail):
+            raise CompileError(finding.message, finding.where)
 
 
 def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[str, np.ndarray]:

@@ -21,6 +21,7 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.driver.argument_layouts import choices, lay_out
 from spyre_mlir.driver.build import Built, build
+from spyre_mlir.driver.checking import require_no_races
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_cache import ProgramCache
@@ -119,6 +120,7 @@ class CompileKeywords(PipelineKeywords, total=False):
     one_bundle: bool
     target: Literal["bundle", "ktir"]
     cache: bool | None
+    check: bool
     passes: Mapping[str, LevelChoice] | Sequence[str] | None
     state: bool | Sequence[str] | Mapping[str, Any] | None
 
@@ -132,6 +134,7 @@ class ProgramOptions(Options):
     one_bundle: bool = True
     target: Literal["bundle", "ktir"] = "bundle"
     cache: bool | None = None
+    check: bool = False
 
     @classmethod
     def title(cls) -> str:
@@ -140,7 +143,7 @@ class ProgramOptions(Options):
 
 
 #: Defaults other than None of the options of ``compile`` that are not pipeline options.
-_DEFAULTS = {"precision": "device", "fallback": True}
+_DEFAULTS = {"precision": "device", "fallback": True, "check": False}
 
 #: Compiles a source with example inputs, the option ``dynamic``, and the other options that are not defaults.
 FrontEnd = Callable[[Any, Inputs, Any, ProgramOptions, dict[str, Any]], Any]
@@ -191,6 +194,7 @@ def compile_with(
     one_bundle: bool = True,
     target: Literal["bundle", "ktir"] = "bundle",
     cache: bool | None = None,
+    check: bool = False,
     **options: Any,
 ) -> Any:
     """Compile a source by its front end, with the options of ``spyre_mlir.compile``.
@@ -199,9 +203,14 @@ def compile_with(
     """
     with one_at_a_time(), without_causes(), faults_reported():
         words = ProgramOptions.of(
-            numerics=numerics, fallback=fallback, one_bundle=one_bundle, target=target, cache=cache
+            numerics=numerics,
+            fallback=fallback,
+            one_bundle=one_bundle,
+            target=target,
+            cache=cache,
+            check=check,
         )
-        options |= {"numerics": words.numerics, "fallback": words.fallback, "cache": words.cache}
+        options |= {name: getattr(words, name) for name in ("numerics", "fallback", "cache", "check")}
         given = {
             name: value
             for name, value in options.items()
@@ -277,6 +286,7 @@ class CompileOptions:
     autocast: Any
     state: StateRequest
     cache: bool | None
+    check: bool
     mark: Callable[[Any, Collection[str]], None] | None = None
     trials: Trials | None = None
 
@@ -292,6 +302,7 @@ class CompileOptions:
         fallback: bool = True,
         autocast: Any = None,
         cache: bool | None = None,
+        check: bool = False,
         passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
         state: bool | Sequence[str] | Mapping[str, Any] | None = None,
         **pipeline_options: Any,
@@ -316,6 +327,7 @@ class CompileOptions:
             autocast=autocast,
             state=kept,
             cache=cache,
+            check=check,
             trials=trials,
         )
 
@@ -335,6 +347,8 @@ class CompileOptions:
 
     def restored(self, stored: StoredProgram, **parts: Any) -> Program:
         """Create a program from its stored form; its IR and its plan are computed on demand."""
+        if self.check:
+            require_no_races(stored.built.steps)
         pipeline = self.pipeline if self.plan is None else replace(self.pipeline, use_plan="")
         return Program.restored(
             stored,
@@ -349,7 +363,7 @@ class CompileOptions:
     @property
     def restore(self) -> Callable[..., Program]:
         """The function that restores a pickled program, which has no findings."""
-        return replace(self, trials=None).restored
+        return replace(self, trials=None, check=False).restored
 
     @property
     def search(self) -> FindingSearch | None:
@@ -408,6 +422,8 @@ def compiled(
     # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
     source = module.operation.clone().operation
     built = build(module, pipeline, options.fallback)
+    if options.check:
+        require_no_races(built.steps)
     return built, Provenance(source, updates=updates or {}, pipeline=pipeline, restore=options.restore)
 
 

@@ -27,7 +27,7 @@ from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.findings import ProgramFinding, finding_rows
-from spyre_mlir.report.summary import Row, summarize, table
+from spyre_mlir.report.summary import Row, overlap_text, summarize, table
 from spyre_mlir.rewriting.outlining import unroll_loops
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.target import Target, default_target
@@ -79,6 +79,7 @@ def summarize_steps(
     rows.append(("on the host", f"{host_share(steps):.2%} of the floating-point operations"))
     if any(isinstance(step, HostStep) for step in steps):
         rows.append(("predicted time", predicted_time(steps, moved, timelines)))
+        rows.append(("overlap", overlap_text(timelines)))
     rows += host_reasons(remarks)
     if untried:
         rows.append(("findings", untried))
@@ -457,9 +458,9 @@ UNKNOWN = -1.0
 
 #: The names of the figures, in order.
 METRICS = (
-    "predicted_us", "host_us", "transfer_us", "total_us", "total_least_us", "total_most_us", "bound_us", "bound_bytes",
-    "hbm_read_bytes", "hbm_written_bytes", "mean_cores", "device_operations", "host_operations", "host_flop_share",
-    "bundles", "lx_peak_bytes", "compile_s", "import_s",
+    "predicted_us", "sequential_us", "host_us", "transfer_us", "total_us", "total_least_us", "total_most_us",
+    "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores", "device_operations",
+    "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
 )  # fmt: skip
 
 
@@ -472,8 +473,9 @@ def program_metrics(
 ) -> dict[str, float]:
     """Return the figures by name; ``timelines`` cover all bundles, ``seconds`` are (pipeline, import).
 
-    Times and traffic are for one call, summed over all steps. ``predicted_us`` is the time on the device, and
-    ``total_us`` adds the estimates of host functions and copies. ``mean_cores`` is weighted by time, and
+    Times and traffic are for one call, summed over all steps. ``predicted_us`` is the time on the device if operations
+    overlap, ``sequential_us`` if they do not, and ``total_us`` adds the estimates of host functions and copies to the
+    first. ``mean_cores`` is weighted by time, and
     ``lx_peak_bytes`` is the maximum over cores and bundles.
     """
     bundles = [step for step in steps if isinstance(step, BundleStep)]
@@ -486,6 +488,7 @@ def program_metrics(
     host_us, transfer_us = host.estimates
     return {
         "predicted_us": device_us,
+        "sequential_us": math.fsum(each.sequential_ns for each in timelines) / 1000,
         "host_us": host_us,
         "transfer_us": transfer_us,
         "total_us": device_us + host_us + transfer_us,

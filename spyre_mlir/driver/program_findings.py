@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
 from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, remedies, search
-from spyre_mlir.findings.search import ExampleInput
+from spyre_mlir.findings.search import LEAST_SAVING, ExampleInput
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding
+from spyre_mlir.report.html import bytes_text
+from spyre_mlir.timeline import Timeline
 
 _LOGGER = logging.getLogger("spyre_mlir.findings")
 
@@ -93,7 +95,33 @@ class FindingSearch:
             return planned(changed, self.trials)
 
         findings = search(planned(program, self.trials), trial)
-        return findings if not findings or _is_reproduced(program, self.trials) else ()
+        if findings and not _is_reproduced(program, self.trials):
+            findings = ()
+        found = [*findings, *buffer_findings(program.timelines)]
+        return (
+            tuple(sorted(found, key=lambda finding: -finding.saved_us))
+            if len(found) > len(findings)
+            else findings
+        )
+
+
+def buffer_findings(timelines: Sequence[Timeline]) -> Iterator[ProgramFinding]:
+    """Yield the copies that wait for a buffer in use, if a second buffer saves at least ``LEAST_SAVING``."""
+    total_us = math.fsum(line.total_ns for line in timelines) / 1000
+    for line in timelines:
+        for wait in line.buffer_waits:
+            if wait.saved_us < LEAST_SAVING * total_us:
+                continue
+            copy, before = line.executions[wait.position], line.executions[wait.position - 1]
+            yield ProgramFinding(
+                f"The load of '{wait.buffer}' waits for the operation before, {before.opcode}, to end.",
+                f"'{wait.buffer}' has bytes of '{wait.used}' in LX, which that operation uses.",
+                copy.origin.module,
+                copy.source,
+                f"a second buffer of {bytes_text(wait.bytes)}: pin '{wait.buffer}' to free bytes of LX in a plan file",
+                total_us,
+                total_us - wait.saved_us,
+            )
 
 
 def _is_reproduced(program: Program, trials: Trials) -> bool:

@@ -34,8 +34,12 @@ from spyre_mlir.scratchpad import (
 )
 from spyre_mlir.scratchpad.eligibility import LostCompetition, PinnedElsewhere, Reason
 from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.loads_ahead import with_loads_ahead
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
+
+#: The operation whose load writes its result directly, not a tile in the part of LX of the back end.
+_COPY = "identity"
 
 
 class PlannedTraffic(
@@ -144,6 +148,7 @@ class ScratchpadPlanning(Pass):
         except PlanError as error:
             raise error_at(usage.func, f"the scratchpads cannot be planned: {error}") from error
         pins = placement_pins(usage.memory, (user.op for user in usage.ops))
+        plan = self._with_loads_ahead(usage, all_candidates, plan, rules)
         # The solver's plan is better than a plan around pins, so it is kept if it satisfies the pins anyway.
         if all(_keeps_pins(candidate, pins, plan) for candidate in all_candidates):
             return all_candidates, plan
@@ -166,6 +171,31 @@ class ScratchpadPlanning(Pass):
         parents = [tuple(name for name in buffer.in_place_parents if name in names) for buffer in buffers]
         fitted = [replace(b, in_place_parents=kept) for b, kept in zip(buffers, parents, strict=True)]
         return all_candidates, plan_around(pinned, fitted, rules.space)
+
+    def _with_loads_ahead(
+        self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan, rules: Rules
+    ) -> MemoryPlan:
+        """Return the plan with addresses at which copies into LX need not wait for the operation before them."""
+        if not target_of(usage.func).loads_begin_early:
+            return plan
+        in_lx = {
+            root
+            for candidate in all_candidates
+            if candidate.buffer.name in plan.addresses
+            for root in candidate.addresses(0)
+        }
+        previous = {
+            candidate.buffer.name: tuple(
+                before
+                for access in usage.buffers[candidate.root].writes
+                if access.user.opcode == _COPY and usage.root(access.user.values[0]) not in in_lx
+                for before in usage.previous(access.position)
+            )
+            for candidate in all_candidates
+            if candidate.root in in_lx
+        }
+        buffers = [candidate.buffer for candidate in all_candidates if not candidate.reasons]
+        return with_loads_ahead(plan, buffers, rules.space, {name: at for name, at in previous.items() if at})
 
     def _drop_relayouts(self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> bool:
         """Remove shuffles whose source or result has no placement in LX, and return whether there were any.

@@ -383,7 +383,8 @@ def _figures(facts: ProgramFacts) -> Iterator[_Card]:
     """Yield the rates that the program attains, with their peaks."""
     rates, target = facts.rates, facts.timeline.target
     low, high = html.time_text(facts.timeline.lower_ns), html.time_text(facts.timeline.upper_ns)
-    bracket = f"{low} with full overlap, {high} without overlap; the time ranks plans and is not a promise"
+    sequential = f"{facts.timeline.overlap}; sequential {html.time_text(facts.timeline.sequential_ns)}"
+    bracket = f"{sequential}; {low} with full overlap, {high} with none; ranks plans, is not a promise"
     yield "predicted time", html.time_text(facts.timeline.total_ns), bracket
     yield "calls per second", _rate_text(rates.calls_per_second), "one after the other, without the host"
     if (rows := rates.rows) is not None:

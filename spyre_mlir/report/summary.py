@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from spyre_mlir.report.findings import ProgramFinding, finding_rows
-from spyre_mlir.report.html import count
+from spyre_mlir.report.html import bytes_text, count
 from spyre_mlir.report.lx_map import LxMap, iterations_text
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.simulator.run_outcome import Statistics
-from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.events import OVERLAPPED, PARTS
+from spyre_mlir.timeline.timeline import Timeline
 
 Row = tuple[str, str]
 
@@ -173,12 +174,32 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
 
 def _time(facts: ProgramFacts) -> Iterator[Row]:
     yield "predicted time", str(facts.timeline)
+    yield "overlap", overlap_text([facts.timeline])
+    yield from _wrapped("buffer waits", buffer_waits_text(facts.timeline))
     shares = facts.timeline.shares
     if shares.total:
         parts = Counter({part: getattr(shares, part) for part in PARTS}).most_common()
         yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
     if facts.timeline.links:
         yield from _wrapped("ring", facts.ring_text)
+
+
+def overlap_text(timelines: Sequence[Timeline]) -> str:
+    """Return the setting that the predicted times assume, and the sequential time."""
+    settings = {line.overlap: None for line in timelines} or {OVERLAPPED: None}
+    sequential = sum(line.sequential_ps for line in timelines) / 1e6
+    return f"{', '.join(settings)}; sequential {sequential:,.1f} us"
+
+
+def buffer_waits_text(timeline: Timeline) -> str:
+    """Return the copies that wait for a buffer in use, and the price of the waits; empty without any."""
+    waits = timeline.buffer_waits
+    if not waits or not waits[0].saved_ps:
+        return ""
+    size = bytes_text(waits[0].bytes)
+    most = f"a second buffer of {size} for '{waits[0].buffer}' would save {waits[0].saved_us:,.1f} us"
+    waiting = "1 copy waits" if len(waits) == 1 else f"{len(waits):,} copies wait"
+    return f"{waiting} for a buffer in use, {timeline.buffer_wait_ns / 1000:,.1f} us; {most}"
 
 
 def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:

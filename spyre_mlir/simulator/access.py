@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,12 @@ class OperandAccesses:
         """The lowest address of all parts, and the address after the last byte."""
         ends = (self.addresses[core] + box.span_bytes for core, box in self.boxes.items())
         return min(self.addresses.values()), max(ends)
+
+    def meets(self, other: OperandAccesses) -> bool:
+        """Return whether the spans of two operands in one memory overlap."""
+        if self.region.lx != other.region.lx or not len(self) or not len(other):
+            return False
+        return self.span[0] < other.span[1] and other.span[0] < self.span[1]
 
 
 def resolve(
@@ -256,10 +262,10 @@ def relayout(
     targets: Sequence[Access],
     space: AddressSpace,
     rng: random.Random | None = None,
-) -> int:
+) -> Generator[None, None, int]:
     """Copy to each core of ``targets`` its part of the ``sources``; return the bytes that move between cores.
 
-    With ``rng``, the cores copy one after the other in a random order.
+    With ``rng``, the cores copy one after the other in a random order, one for each item.
     """
     # Source and result are disjoint: a core may write before another core has read.
     low, high = min(target.address for target in targets), max(target.end for target in targets)
@@ -278,6 +284,8 @@ def relayout(
             views.write_tag(target.region.tag)
         else:
             views.write_tags(tags)
+        if rng is not None:
+            yield
     return gather.moved_bytes
 
 

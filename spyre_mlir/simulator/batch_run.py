@@ -7,11 +7,12 @@ A core never reads what another core writes (``check_conflicts``), so a batch ma
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import field
 from typing import Any
@@ -78,10 +79,9 @@ class BatchRun:
         writer: ResultWriter,
         ranges: RangeCheck,
         index: int,
-        rng: random.Random | None = None,
     ) -> None:
         self._plan, self._space, self._numerics, self._inputs = plan, space, numerics, inputs
-        self._writer, self._ranges, self._index, self._rng = writer, ranges, index, rng
+        self._writer, self._ranges, self._index = writer, ranges, index
         self._reader = OperandReader(plan, space, numerics, inputs, plan.batches)
         self._codes, self._fewest_codes = code_function(plan, numerics)
         self._form, self._is_copy = plan.design.operands[-1].data_format, plan.op.is_copy
@@ -95,13 +95,6 @@ class BatchRun:
     def run(self) -> None:
         """Run all batches; an error is the first error that the cores raise if they run one by one."""
         self._ranges.begin()
-        if self._rng is not None:
-            # Cores run one after the other in a random order, and see what the cores before them wrote.
-            self._reader = OperandReader(self._plan, self._space, self._numerics, self._inputs, ())
-            groups = self._rng.sample(self._plan.groups, len(self._plan.groups))
-            self._look_at([self._run_batch(single_batch(group, self._plan.work)) for group in groups])
-            self._ranges.finish(self._plan)
-            return
         batches = self._plan.batches
         if len(batches) > 1:
             batches = sorted(batches, key=self._reader.load_order)
@@ -120,6 +113,21 @@ class BatchRun:
                     self._run_batch(single_batch(group, self._plan.work))
             raise errors[0]
         self._look_at([outcome for outcome in outcomes if isinstance(outcome, BatchNumbers)])
+        self._ranges.finish(self._plan)
+
+    def run_in_parts(self, rng: random.Random, bursts: int) -> Iterator[None]:
+        """Run the cores one after the other in a random order, each in some ``bursts``, one for each item.
+
+        A part sees what the parts before it wrote, and what other operations wrote between two items.
+        """
+        self._reader = OperandReader(self._plan, self._space, self._numerics, self._inputs, ())
+        parts, numbers = list(itertools.product(self._plan.groups, range(bursts))), list[BatchNumbers]()
+        for group, burst in rng.sample(parts, len(parts)):
+            numbers.append(self._run_batch(single_batch(group, self._plan.work), (burst, bursts)))
+            yield
+        # After the parts, because operations that run in between have the same state.
+        self._ranges.begin()
+        self._look_at(numbers)
         self._ranges.finish(self._plan)
 
     def _outcome(self, batch: CoreBatch) -> BatchNumbers | SimulationError:
@@ -148,7 +156,7 @@ class BatchRun:
             if batch.total is not None:
                 ranges.stored(plan, self._index, of_core(batch.total), [of_core(x) for x in batch.operands])
 
-    def _run_batch(self, batch: CoreBatch) -> BatchNumbers:
+    def _run_batch(self, batch: CoreBatch, part: tuple[int, int] = (0, 1)) -> BatchNumbers:
         plan, shape, form = self._plan, self._shape(batch), self._form
         # A slice that is only padding computes nothing.
         if 0 in shape:
@@ -156,7 +164,7 @@ class BatchRun:
             return BatchNumbers(batch)
         has_codes = self._codes is not None and math.prod(shape) >= self._fewest_codes
         if has_codes and (raw := self._computed_codes(batch)) is not None:
-            self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape))
+            self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape), part)
             return BatchNumbers(batch, is_plain=True)
         computed = [self._partial(batch, list(cores)) for cores in zip(*batch.groups, strict=True)]
         infinite = [pair for pair in computed if self._ranges.reads_infinities(plan, pair[0])]
@@ -166,7 +174,7 @@ class BatchRun:
                 check_sum(plan, group[-1], _of_core(total, index))
         # The bits are copied unchanged: conversion to numbers and back would change NaN.
         raw = total if self._is_copy else self._numerics.store(total, form)
-        self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape))
+        self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape), part)
         if form != DL16 or self._is_copy:
             return BatchNumbers(batch, infinite=infinite)
         if self._ranges.is_plain(self._index, total):
@@ -543,8 +551,11 @@ class ResultWriter:
             self._kept[key] = views.keep()
         return views, False
 
-    def write(self, batch: CoreBatch, bits: NDArray[Any]) -> None:
-        """Store the valid part; the rest of the sticks becomes poison that must not be read."""
+    def write(self, batch: CoreBatch, bits: NDArray[Any], part: tuple[int, int] = (0, 1)) -> None:
+        """Store the valid part; the rest of the sticks becomes poison that must not be read.
+
+        ``part`` is the number of a burst and the number of bursts. A result with padding is written by each burst.
+        """
         if (plain := self._plain.get(id(batch))) is not None:
             plain.write(bits.reshape(plain.shape))
             return
@@ -553,7 +564,7 @@ class ResultWriter:
         if not box.padded:
             window = batch.split.windows[-1] if batch.split else box.whole
             views, is_tagged = self._views(batch, True, window)
-            views.write(bits.reshape(len(cores), *window.shape))
+            views.write(bits.reshape(len(cores), *window.shape), part)
             if not is_tagged:
                 views.write_tag(self._tag)
             if self._kept is not None:

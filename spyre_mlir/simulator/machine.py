@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ from spyre_mlir.simulator.run_outcome import (
     SimulationError,
     Statistics,
 )
-from spyre_mlir.simulator.schedule import Schedule, ordered
+from spyre_mlir.simulator.schedule import BURSTS, Schedule, scheduled
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -198,8 +198,7 @@ class Machine:
             text = f"the bundle runs {len(deferred)} operations; a schedule can order {WALKED_EXECUTES}."
             raise SimulationError("schedule", text)
         is_copy = [DEVICE_OPS[run.step.design.opcode].is_copy for run in order.runs]
-        for number in ordered(order.waits, is_copy, mode, rng):
-            self._perform(*deferred[number])
+        scheduled(order.waits, is_copy, mode, rng, lambda number: self._parts(*deferred[number]))
 
     def _last_uses(self, kept: Collection[str]) -> dict[str, int]:
         """For each parameter that holds only inputs, return the index after the last execute that uses it."""
@@ -312,10 +311,14 @@ class Machine:
         if self._deferred is not None:
             self._deferred.append((statement, index, symbols))
         else:
-            self._perform(statement, index, symbols)
+            for _ in self._parts(statement, index, symbols):
+                pass
 
-    def _perform(self, statement: Execute, index: int, symbols: dict[int, int]) -> None:
-        """Plan the design of an execute on first use, run all cores, and add the bytes to the statistics."""
+    def _parts(self, statement: Execute, index: int, symbols: dict[int, int]) -> Iterator[None]:
+        """Plan the design of an execute on first use, run all cores, and add the bytes to the statistics.
+
+        With a schedule, other operations may run after each part.
+        """
         design = self.bundle.designs[statement.filename]
         uses = self.bundle.manifest.uses
         # A manifest that is too short gets the error below and not an IndexError.
@@ -343,7 +346,9 @@ class Machine:
         numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
         if plan.op.kind is Kind.GATHER or len(self.recording or ()) >= _MOST_RECORDED:
             self.recording = None
-        execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording, self.rng)
+        yield from execute(
+            plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording, self.rng
+        )
         # A read in LX must yield the elements that the slices of the design denote.
         for operand, region in enumerate(regions[:-1] if self.space.is_checked else ()):
             if problem := self.elements.problem(self.first_execute + index, design, operand):
@@ -413,16 +418,16 @@ def execute(
     ranges: RangeCheck,
     recording: Recording | None = None,
     rng: random.Random | None = None,
-) -> None:
+) -> Iterator[None]:
     """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` are the bound addresses.
 
     A function that repeats the operation on the same memory is appended to a ``recording``. With ``rng``, the cores run
-    in a random order.
+    in a random order, one part for each item.
     """
     *inputs, outputs = resolve(plan, regions, symbols, space)
     statistics.runs += 1
     if plan.op.kind is Kind.RELAYOUT:
-        statistics.relayout_bytes += relayout(plan, list(inputs[0]), list(outputs), space, rng)
+        statistics.relayout_bytes += yield from relayout(plan, list(inputs[0]), list(outputs), space, rng)
         if recording is not None:
             recording.append(relayout_again(plan, list(inputs[0]), list(outputs), space))
         return
@@ -436,11 +441,15 @@ def execute(
     for access in used:
         if access.core not in writers:
             writer.leave_part(access)
-    batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index, rng)
+    batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index)
     if recording is not None:
         batches.keep()
         recording.append(batches.run)
-    batches.run()
+    if rng is None:
+        batches.run()
+    else:
+        in_place = any(operand.meets(outputs) for operand in inputs)
+        yield from batches.run_in_parts(rng, BURSTS if plan.op.is_copy and not in_place else 1)
     # Cores share a load of the same elements; of a table, the rows that the positions name are loaded.
     loads: list[tuple[Hashable, int]] = []
     for access in (access for operand in inputs if not operand.region.lx for access in operand):

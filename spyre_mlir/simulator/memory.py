@@ -395,13 +395,18 @@ class CoreViews:
                 return False
         return True
 
-    def write(self, bits: NDArray[Any]) -> None:
-        """Write elements in the split shape of the window."""
+    def write(self, bits: NDArray[Any], part: tuple[int, int] = (0, 1)) -> None:
+        """Write elements in the split shape of the window: all, or as ``part`` one of several bursts of positions."""
         if self._kept is not None and len(self._kept) == 1:
             self._kept[0][1][...] = bits
             return
+        positions: Any = ...
+        if (bursts := part[1]) > 1:
+            axis = int(np.argmax(self._window.shape))
+            ends = (self._window.shape[axis] * number // bursts for number in (part[0], part[0] + 1))
+            positions = (slice(None), *[slice(None)] * axis, slice(*ends))
         for cores, view in self._data_views():
-            view[...] = bits[cores]
+            view[positions] = bits[cores][positions]
 
     def fill(self, bits: int) -> None:
         """Write the same bits to all elements."""

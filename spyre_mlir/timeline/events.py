@@ -22,8 +22,8 @@ anything, one job alone takes the time of the cost model, and a loop becomes per
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import field
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import field, replace
 
 from spyre_mlir.records import dataclass
 
@@ -39,12 +39,14 @@ class OperandLoad:
     """A load of an operand in device memory: stream time alone, whether it may begin early, bytes moved.
 
     ``sources`` are the stores of bytes that it reads, by the ``target`` of their jobs: it begins when all are visible.
+    ``reuses`` names the buffer in use because of which it does not begin early, if any.
     """
 
     sources: tuple[Hashable, ...]
     stream: int
     early: bool = True
     bytes: int = 0
+    reuses: str = ""
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,21 @@ def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
             yield node, times
         else:
             yield from counted(node.body, times * node.count)
+
+
+def with_second_buffers(program: Program, positions: Collection[int]) -> tuple[Job | Repeat, ...]:
+    """Return the program whose loads at these positions do not wait for a buffer in use."""
+
+    def changed(node: Job | Repeat) -> Job | Repeat:
+        if isinstance(node, Repeat):
+            return Repeat(node.count, tuple(map(changed, node.body)))
+        if node.position not in positions:
+            return node
+        return replace(
+            node, loads=tuple(replace(load, early=load.early or bool(load.reuses)) for load in node.loads)
+        )
+
+    return tuple(map(changed, program))
 
 
 def _overlapped(compute: int, memory: int) -> int:

@@ -11,15 +11,20 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
+from spyre_mlir.bundle.core_slices import core_regions
 from spyre_mlir.bundle.model import Buffer, Bundle, Design, Operand, Origin
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.cost.cost_model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.ring_traffic import LinkLoads, link_ns
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork, OperationWork
+from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.target import Target
@@ -35,6 +40,7 @@ from spyre_mlir.timeline.events import (
     lower,
     simulate,
     upper,
+    with_second_buffers,
 )
 from spyre_mlir.timeline.of_design import DesignWork, core_groups, work_of_designs
 
@@ -167,6 +173,30 @@ class Execution:
 
 
 @dataclass(frozen=True)
+class BufferWait:
+    """Copies into LX that wait for the previous operation, because it uses the bytes of their result.
+
+    Attributes:
+        position: The position of the copy in the program.
+        buffer: The buffer of its result.
+        used: The buffer of the previous operation that has bytes of the result.
+        bytes: The bytes of the result on a core: the size of a second buffer.
+        saved_ps: The picoseconds by which the program is shorter with a second buffer.
+    """
+
+    position: int
+    buffer: str
+    used: str
+    bytes: int
+    saved_ps: int
+
+    @property
+    def saved_us(self) -> float:
+        """The microseconds that a second buffer saves."""
+        return self.saved_ps / 1e6
+
+
+@dataclass(frozen=True)
 class Timeline:
     """The time of a bundle.
 
@@ -179,6 +209,8 @@ class Timeline:
         upper_ps: Picoseconds if nothing overlaps.
         overlap: The setting of the events, "overlapped" or "sequential" (docs/concurrency.md).
         sequential_ps: Picoseconds in the setting "sequential".
+        jobs: The jobs of the executions, in order.
+        sizes: The bytes of each buffer; in LX, on a core.
     """
 
     executions: tuple[Execution, ...]
@@ -189,6 +221,29 @@ class Timeline:
     upper_ps: int
     overlap: str
     sequential_ps: int
+    jobs: tuple[Job | Repeat, ...] = field(repr=False)
+    sizes: Mapping[str, int] = field(repr=False)
+
+    @functools.cached_property
+    def buffer_waits(self) -> tuple[BufferWait, ...]:
+        """The copies that wait for a buffer in use, each with the price of the wait, the largest price first."""
+        if self.overlap != OVERLAPPED:
+            return ()
+        waiting = dict[int, str]()
+        for job, _ in counted(self.jobs):
+            waiting.update((job.position, load.reuses) for load in job.loads if load.reuses)
+        found = []
+        for position, used in waiting.items():
+            saved = self.run.total - simulate(with_second_buffers(self.jobs, {position})).total
+            buffer = self.executions[position].buffers[-1]
+            found.append(BufferWait(position, buffer, used, self.sizes[buffer], saved))
+        return tuple(sorted(found, key=lambda wait: (-wait.saved_ps, wait.position)))
+
+    @functools.cached_property
+    def buffer_wait_ns(self) -> float:
+        """The nanoseconds by which the program is shorter if no copy waits for a buffer in use."""
+        positions = {wait.position for wait in self.buffer_waits}
+        return (self.run.total - simulate(with_second_buffers(self.jobs, positions)).total) / 1000
 
     @property
     def total_ns(self) -> float:
@@ -297,7 +352,10 @@ def timeline_of(
             )
         )
     bounds, sequential = (lower(program), upper(program)), max(alone.total(), least(program))
-    return Timeline(tuple(executions), groups, run, context.target, *bounds, overlap, sequential)
+    sizes = {name: buffer.bytes for name, buffer in context.buffers.items()}
+    return Timeline(
+        tuple(executions), groups, run, context.target, *bounds, overlap, sequential, program, sizes
+    )
 
 
 # Jobs of a bundle for the machine of ``events.py``: the duration of each operation, and the data that it waits for.
@@ -315,6 +373,14 @@ class _Visit:
     step: ExecuteStep
     firsts: tuple[bool, ...]
 
+    @property
+    def store(self) -> _Store:
+        """The key of the store of the visit."""
+        return self.step.position, self.firsts
+
+
+#: A visit that stores: its position, and for each loop whether it is the first iteration.
+_Store = tuple[int, tuple[bool, ...]]
 
 #: The program with peeled loops: visits, or a repeat count with the visits that are repeated.
 _Visits = list["_Visit | tuple[int, _Visits]"]
@@ -338,7 +404,7 @@ def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job
     peeled = _peeled(context.tree, ())
     visits = list(flat(peeled))
     operations = [work_by_file[visit.step.execute.filename].work for visit in visits]
-    again, stores = _reused(context, visits, operations), _stores(context)
+    again, stores = _reused(context, visits, operations), _Stores(context, visits)
     jobs = iter(
         [
             _job(context, stores, *each)
@@ -367,7 +433,69 @@ def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> _Visits:
     return visits
 
 
-def _stores(context: Context) -> dict[str, tuple[int, ...]]:
+#: Sticks of a buffer: the first, the end, and a mask of the sticks between them, or None for all of them.
+_Sticks = tuple[int, int, "NDArray[np.bool_] | None"]
+
+
+class _Stores:
+    """The visits that store the sticks that a load reads, exact for affine regions."""
+
+    def __init__(self, context: Context, visits: Iterable[_Visit]) -> None:
+        self._context, self._unit = context, context.target.stick_bytes
+        self._ranges = {range_.atom: range_ for range_ in context.indices}
+        self._positions, self._sticks = _storing(context), functools.cache(self._sticks_of)
+        self._visits = dict[int, list[_Store]]()
+        for visit in visits:
+            self._visits.setdefault(visit.step.position, []).append(visit.store)
+
+    def of(self, visit: _Visit, operand: int) -> tuple[_Store, ...]:
+        """Return the visits whose stores an operand of a visit waits for."""
+        positions = self._positions[self._context.uses(visit.step)[operand]]
+        return tuple(
+            store
+            for position in positions
+            for store in self._visits.get(position, ())
+            if self._meet((*visit.store, operand), (*store, -1))
+        )
+
+    def _meet(self, one: tuple[int, tuple[bool, ...], int], other: tuple[int, tuple[bool, ...], int]) -> bool:
+        (first, end, mask), (other_first, other_end, other_mask) = self._sticks(*one), self._sticks(*other)
+        low, high = max(first, other_first), min(end, other_end)
+        masks = [
+            each[low - begin : high - begin]
+            for each, begin in ((mask, first), (other_mask, other_first))
+            if each is not None
+        ]
+        return low < high and (not masks or bool(np.logical_and.reduce(masks).any()))
+
+    def _sticks_of(self, position: int, firsts: tuple[bool, ...], index: int) -> _Sticks:
+        """Return the sticks of an operand, -1 for the result, in a visit; a run-time index has any value."""
+        step = self._context.steps[position]
+        operand, ranges = step.design.operands[index], dict(self._ranges)
+        for loop, is_first in zip(step.loops, firsts, strict=True):
+            second = loop.lower + loop.step
+            ends = (loop.lower, second) if is_first else (second, loop.upper)
+            ranges[loop.atom] = replace(loop, lower=ends[0], upper=ends[1])
+        parts = list[tuple[int, CoreRegion]]()
+        for core, region in core_regions(step.design, operand, valid=index >= 0).items():
+            start, steps = step.values[operand.start[core]], region.steps
+            begin = start.offset
+            for atom, factor in start.terms:
+                if atom in ranges:
+                    begin += factor * ranges[atom].lower
+                    steps = (*steps, (factor * ranges[atom].step // self._unit, ranges[atom].count))
+            parts.append((begin // self._unit, CoreRegion(0, steps)))
+        parts = list(dict.fromkeys(part for part in parts if min(part[1].counts, default=1)))
+        if not parts:
+            return 0, 0, None
+        first, end = min(start for start, _ in parts), max(start + region.span for start, region in parts)
+        mask = np.zeros(end - first, bool)
+        for start, region in parts:
+            region.view(mask, start - first)[...] = True
+        return first, end, None if mask.all() else mask
+
+
+def _storing(context: Context) -> dict[str, tuple[int, ...]]:
     """Return for each buffer the positions of the executes that store to bytes of the buffer in device memory."""
     stored = dict[str, list[int]]()
     for step in context.steps:
@@ -396,21 +524,21 @@ def _stores(context: Context) -> dict[str, tuple[int, ...]]:
 
 def _job(
     context: Context,
-    stores: Mapping[str, tuple[int, ...]],
+    stores: _Stores,
     visit: _Visit,
     work: OperationWork,
     again: Collection[int],
     before: _Visit | None,
 ) -> Job:
     """Return the job of a visit after the visit ``before``; the operands ``again`` need not move."""
-    names, output = context.uses(visit.step), work.operands[-1]
+    output = work.operands[-1]
     fetched = [not (operand.in_lx or number in again) for number, operand in enumerate(work.operands)]
     operands = list(zip(work.operands, fetched, strict=True))
     streams = [picoseconds(stream_ns(work, operand)) if moves else 0 for operand, moves in operands]
     sizes = [operand.bytes if moves else 0 for operand, moves in operands]
     loaded = [number for number, operand in enumerate(work.operands[:-1]) if not operand.in_lx]
     load_bytes = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
-    early = _begins_early(context, visit, load_bytes, output, before)
+    early, reuses = _begins_early(context, visit, load_bytes, output, before)
     moving = replace(
         work,
         operands=tuple(
@@ -421,12 +549,12 @@ def _job(
     return Job(
         visit.step.position,
         tuple(
-            OperandLoad(stores[names[number]], streams[number], begins, sizes[number])
+            OperandLoad(stores.of(visit, number), streams[number], begins, sizes[number], reuses)
             for number, begins in zip(loaded, early, strict=True)
         ),
         compute=picoseconds(compute_ns(work)),
         ring=picoseconds(ring_ns(work)),
-        target=None if output.in_lx else visit.step.position,
+        target=None if output.in_lx else visit.store,
         store=streams[-1],
         # Streams are rounded one by one, so together they may exceed the whole by a picosecond.
         turnaround=max(0, picoseconds(memory_ns(moving)) - sum(streams)),
@@ -439,27 +567,28 @@ def _job(
 
 def _begins_early(
     context: Context, visit: _Visit, load_bytes: Sequence[int], output: OperandWork, before: _Visit | None
-) -> list[bool]:
+) -> tuple[list[bool], str]:
     """Return whether LX has capacity for each load next to the previous job's data, small loads first.
 
-    A copy into LX needs only the bytes of its result, which the previous job must not access. No load begins early if
-    the device loads nothing ahead.
+    A copy into LX needs only the bytes of its result, which the previous job must not access: the second result is the
+    name of the buffer for which it waits, else empty. No load begins early if the device loads nothing ahead.
     """
     target = context.target
     if not target.loads_begin_early:
-        return [False] * len(load_bytes)
+        return [False] * len(load_bytes), ""
     # The load of a copy writes the result directly, not a tile in the backend's part of LX.
     if output.in_lx and visit.step.design.opcode == _COPY:
         result = context.buffers[context.uses(visit.step)[-1]]
         accessed = context.uses(before.step) if before else ()
-        return [not any(result.overlaps(context.buffers[name]) for name in accessed)] * len(load_bytes)
+        used = next((name for name in accessed if result.overlaps(context.buffers[name])), "")
+        return [not used] * len(load_bytes), used
     # Half of the backend's part; the operation in progress uses the rest.
     free, early = (target.lx_bytes - target.usable_lx_bytes) // 2, [False] * len(load_bytes)
     # Small ones first, so that as many loads as possible begin early.
     for index in sorted(range(len(load_bytes)), key=load_bytes.__getitem__):
         early[index] = load_bytes[index] <= free
         free -= load_bytes[index] if early[index] else 0
-    return early
+    return early, ""
 
 
 # Operands that the backend need not fetch again: the previous operation left them in LX of the same core.

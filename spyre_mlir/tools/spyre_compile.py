@@ -70,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = _served_or_compiled(source, options)
     if problems is not None:
         _save_problems(problems, options)
+    if options.check:
+        from spyre_mlir.driver.checking import require_no_races
+
+        require_no_races(program.steps)
     if options.emit:
         hints = program.torch_spyre_hints()
         hints.save(options.output)
@@ -367,7 +371,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--lay-out-weights", action="store_true",
                         help="save parameters as device images, in the numbers of --numerics")  # fmt: skip
     parser.add_argument("--check", action="store_true",
-                        help="run the program on the simulator and compare the results with the CPU")  # fmt: skip
+                        help="report races, run the program and compare the results with the CPU")  # fmt: skip
     return parser
 
 

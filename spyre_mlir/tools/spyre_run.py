@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     schedule = _schedule(options)
-    if (schedule or options.detect_races) and (is_program(options.folder) or is_ktir(options.folder)):
-        raise CompileError("--detect-races and schedules require one bundle.", options.folder)
+    if schedule and (is_program(options.folder) or is_ktir(options.folder)):
+        raise CompileError("A schedule requires one bundle.", options.folder)
     if is_program(options.folder):
         return _run_program(options)
     if is_ktir(options.folder):
@@ -137,6 +137,11 @@ def _run_ktir(options: argparse.Namespace) -> int:
             "--timeline requires a bundle; --stats prints the time of a KTIR program.", options.folder
         )
     text, manifest = read_ktir(options.folder)
+    if options.detect_races:
+        from spyre_mlir.ktir.races import ktir_races
+
+        for finding in ktir_races(text, options.folder, manifest):
+            raise CompileError(finding.message, finding.where)
     arguments = [argument for argument in manifest.arguments if argument.source is None]
     inputs = _read(options.inputs, arguments) if options.inputs else {}
     arrays = _with_random(options.random, arguments, {**read_arrays(options.folder), **inputs})
@@ -150,6 +155,7 @@ def _run_ktir(options: argparse.Namespace) -> int:
 
 def _run_program(options: argparse.Namespace) -> int:
     """Run a folder of several steps: bundles on the simulator, host functions on this machine."""
+    from spyre_mlir.driver.checking import require_no_races
     from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.steps import BundleStep, HostStep, sequences
 
@@ -161,6 +167,8 @@ def _run_program(options: argparse.Namespace) -> int:
         step.lx_frac_avail = fraction
         if not options.no_validate:
             _require_valid(step.bundle, f"{options.folder}/{step.name}", fraction)
+    if options.detect_races:
+        require_no_races(program.steps)
     # Bundles that are valid individually may still disagree about the LX content passed between them.
     for unit in () if options.no_validate else sequences(program.steps):
         if not isinstance(unit, HostStep):
@@ -231,6 +239,7 @@ def times(timeline: Timeline) -> str:
         ("predicted time", f"{timeline.total_ns / 1000:,.1f} us"),
         ("overlap", timeline.overlap),
         ("sequential", f"{timeline.sequential_ns / 1000:,.1f} us"),
+        *((("buffer waits", waits),) if (waits := summary.buffer_waits_text(timeline)) else ()),
         ("all overlapped", f"{timeline.lower_ns / 1000:,.1f} us"),
         ("all serial", f"{timeline.upper_ns / 1000:,.1f} us"),
     ]

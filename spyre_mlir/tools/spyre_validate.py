@@ -5,7 +5,8 @@ With --conformance, the designs are instead compared field by field with the out
 printed with its file and field, its severity for the back end, and the source of the rule.
 
 With --races, only the order of accesses to memory is checked: every two accesses to the same bytes, at least one of
-them a write, need an order (docs/concurrency.md). A race is printed with both operations, cores and source lines.
+them a write, need an order (docs/concurrency.md). A race is printed with both operations, cores and source lines. With
+this flag, DIR may also be a program in KTIR: a folder with program.mlir, or the text of any writer, a file .mlir.
 
 A folder of another writer, without a manifest.json, may contain bundle.mlir and its designs, or only designs, which are
 executed in order. For a valid folder, the output has the names, types and shapes of the arrays for spyre-run, and the
@@ -24,7 +25,9 @@ from spyre_mlir.bundle.conformance import Weight, check_folder
 from spyre_mlir.bundle.folder import HOW_TO_WRITE, is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, executes_of
 from spyre_mlir.bundle.validate import Finding, races, validate, validate_sequence
+from spyre_mlir.driver.ktir_program import KTIR, is_ktir, read_ktir
 from spyre_mlir.errors import CompileError, counted
+from spyre_mlir.files import read_text
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 Check = Callable[[Bundle, "float | None"], "list[Finding]"]
@@ -38,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if _conforms(Path(arguments.folder)) else 1
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
     check = races if arguments.races else validate
+    if arguments.races and (is_ktir(folder) or folder.suffix == ".mlir"):
+        return 0 if _ktir_has_no_races(folder) else 1
     if is_program(folder):
         return 0 if _validate_program(folder, fraction, check) else 1
     ignored: list[str] = []
@@ -78,6 +83,19 @@ def _conforms(folder: Path) -> bool:
     summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
     print(f"{folder}: {counted(count, 'design')}; differences: {summary}")
     return weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0
+
+
+def _ktir_has_no_races(path: Path) -> bool:
+    """Print the races of a program in KTIR, a folder or a file; return whether there are none."""
+    from spyre_mlir.ktir.races import ktir_races
+
+    text, manifest = read_ktir(path) if is_ktir(path) else (read_text(str(path)), None)
+    findings = ktir_races(text, str(path / KTIR if is_ktir(path) else path), manifest)
+    for finding in findings:
+        print(finding)
+    if not findings:
+        print(f"{path}: no races")
+    return not findings
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None, check: Check) -> bool:

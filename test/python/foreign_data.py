@@ -15,6 +15,8 @@ SCHEMA = FOLDER / "sdscbundle-schema.json"
 PATTERNS = FOLDER / "lx-patterns.json"
 #: MiniMalloc's challenging instances; their capacity is part of the file names.
 INSTANCES = FOLDER / "dsa"
+#: Programs in KTIR, lowered by hand.
+KTIR_FILES = sorted((FOLDER / "ktir").glob("*.mlir"))
 #: Designs that torch-spyre wrote, a folder each.
 DESIGNS = FOLDER / "upstream-designs"
 DESIGN_FOLDERS = sorted(path for path in DESIGNS.glob("*") if path.is_dir())
@@ -24,4 +26,5 @@ needs_patterns = pytest.mark.skipif(not PATTERNS.exists(), reason="the patterns 
 needs_instances = pytest.mark.skipif(
     not INSTANCES.exists(), reason="the instances of MiniMalloc are not there"
 )
+needs_ktir = pytest.mark.skipif(not KTIR_FILES, reason="the programs in KTIR are not there")
 needs_designs = pytest.mark.skipif(not DESIGN_FOLDERS, reason="the designs of torch-spyre are not there")

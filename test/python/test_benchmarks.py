@@ -65,6 +65,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "plan-quality",
         "planning",
         "program-cache",
+        "races",
         "ratios",
         "relayouts",
         "report-page",
@@ -127,7 +128,7 @@ def test_columns_are_a_table_of_their_own():
 
 def test_a_way_behind_the_best_is_told():
     """With how far, and joint planning counts as slower only if it is; the bound is one for all ways."""
-    best = Quality(300, 150, 2000.0, 500.0, 100.0, 32, 32.0, 4, 0.1)
+    best = Quality(300, 150, 2000.0, 2100.0, 500.0, 100.0, 32, 32.0, 4, 0.1)
     ways = {"sequential": replace(best, predicted_ns=2200.0), "joint": best}
     assert list(plan_quality._lost("x", ways)) == ["x: sequential is predicted 10 % slower than joint"]
     assert not plan_quality._is_slower(ways)

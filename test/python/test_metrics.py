@@ -11,9 +11,9 @@ from spyre_mlir.driver.program_figures import METRICS, UNKNOWN
 from spyre_mlir.tools import spyre_compile
 
 NAMES = [
-    "predicted_us", "host_us", "transfer_us", "total_us", "total_least_us", "total_most_us", "bound_us", "bound_bytes",
-    "hbm_read_bytes", "hbm_written_bytes", "mean_cores", "device_operations", "host_operations", "host_flop_share",
-    "bundles", "lx_peak_bytes", "compile_s", "import_s",
+    "predicted_us", "sequential_us", "host_us", "transfer_us", "total_us", "total_least_us", "total_most_us",
+    "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores", "device_operations",
+    "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
 ]  # fmt: skip
 LOST = ("bound_us", "bound_bytes", "compile_s", "import_s")
 
@@ -31,6 +31,7 @@ def test_the_figures_of_a_bundle(linear):
     assert all(type(value) in (int, float) for value in metrics.values())
     timeline = linear.timeline()
     assert metrics["predicted_us"] == timeline.total_ns / 1000
+    assert metrics["sequential_us"] == timeline.sequential_ns / 1000
     assert (metrics["hbm_read_bytes"], metrics["hbm_written_bytes"]) == (
         timeline.read_bytes, timeline.written_bytes,
     )  # fmt: skip

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import bundles
-import numpy as np
 import pytest
 from looped import looped
 from programs import PROGRAMS
 from race_programs import FAULTS, Fault
+from race_runs import judged, results, schedules
+from random_programs import RandomProgram
 
 import spyre_mlir
 from spyre_mlir.bundle import write_bundle
@@ -23,9 +23,9 @@ from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.memory_order import MemoryOrder, memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import races, validate
-from spyre_mlir.driver.checking import random_arguments
-from spyre_mlir.simulator import Schedule, run
-from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM, ordered
+from spyre_mlir.driver import compilation
+from spyre_mlir.errors import CompileError
+from spyre_mlir.simulator.schedule import RANDOM, scheduled
 from spyre_mlir.timeline import timeline
 from spyre_mlir.tools import spyre_run, spyre_validate
 
@@ -36,28 +36,6 @@ CLASSES = {
     "cache row written while it is read", "two cores own one stick", "eviction overlapping reload",
     "reload of a stale copy",
 }  # fmt: skip
-
-
-def schedules(seeds: int, *, is_checked: bool = True) -> list[Schedule]:
-    """Return schedules of all modes in turn."""
-    modes = itertools.cycle((*DMA_EXECUTION_MODES, RANDOM))
-    contents = itertools.cycle(("nan", "zero", "zero", "nan", "nan"))
-    return [
-        Schedule(mode, seed, content, is_checked)
-        for seed, mode, content in zip(range(seeds), modes, contents, strict=False)
-    ]
-
-
-def arrays(bundle: Bundle) -> dict[str, np.ndarray]:
-    given = [each for each in bundle.manifest.arguments if each.source is None and each.kind != "result"]
-    drawn = random_arguments([replace(each, kind="input") for each in given], 3)
-    # Handwritten bundles do not have bounds of indices.
-    return {name: abs(each) % 16 if each.dtype.kind == "i" else each for name, each in drawn.items()}
-
-
-def results(bundle: Bundle, schedule: Schedule | None = None) -> bytes:
-    outputs = run(bundle, arrays(bundle), schedule=schedule).outputs
-    return b"".join(outputs[name].tobytes() for name in sorted(outputs))
 
 
 def pairs(bundle: Bundle) -> list[tuple[int | None, int]]:
@@ -128,6 +106,16 @@ def test_results_are_the_same_under_each_schedule(kind):
     assert all(results(bundle, schedule) == expected for schedule in schedules(5))
 
 
+@pytest.mark.parametrize("cores", [1, 7, 32])
+def test_random_programs_have_no_race_and_one_result(cores: int):
+    """A sample of the programs of ``python -m benchmarks races``; some have no work for the device."""
+    counts = Counter[str]()
+    for seed in range(4):
+        drawn = RandomProgram(seed)
+        counts.update(judged(spyre_mlir.compile(drawn, drawn.inputs, sencores=cores), 10))
+    assert counts["bundles"] > 1 and counts["runs"] >= 20 and counts["races"] == counts["differing"] == 0
+
+
 def test_waits_are_the_order_of_the_data_flow():
     """The exponential and the absolute value are independent; the result of the last sum overwrites its source."""
     from race_programs import A, B, program
@@ -142,16 +130,43 @@ def test_waits_are_the_order_of_the_data_flow():
     order = MemoryOrder(Context(program(*steps, a=A, b=B)))
     assert order.waits == [set(), set(), {0, 1}, {1, 2}, {2, 3}]
     # Schedules have all orders of the first two, and respect the others.
-    orders = {tuple(ordered(order.waits, [False] * 5, RANDOM, random.Random(seed))) for seed in range(20)}
+    orders = {
+        tuple(scheduled(order.waits, [False] * 5, RANDOM, random.Random(seed), lambda _: ()))
+        for seed in range(20)
+    }
     assert orders == {(0, 1, 2, 3, 4), (1, 0, 2, 3, 4)}
 
 
 def test_copies_run_as_early_or_as_late_as_they_may():
     waits, is_copy = [set(), {0}, set(), {1, 2}], [False, False, True, False]
-    rng = random.Random(0)
-    assert ordered(waits, is_copy, "eager", rng) == [2, 0, 1, 3]
-    assert ordered(waits, is_copy, "on-wait", rng) == [0, 1, 2, 3]
-    assert ordered([set(), set()], [True, False], "on-wait", rng) == [1, 0]
+    rng, none = random.Random(0), lambda _: ()
+    assert scheduled(waits, is_copy, "eager", rng, none) == [2, 0, 1, 3]
+    assert scheduled(waits, is_copy, "on-wait", rng, none) == [0, 1, 2, 3]
+    assert scheduled([set(), set()], [True, False], "on-wait", rng, none) == [1, 0]
+
+
+def test_a_copy_in_place_is_one_burst():
+    """A second burst would read what the first one has overwritten; the simulator checks each read."""
+    from race_programs import A, program
+
+    bundle = program(("exp", "x", "a"), ("identity", "a", "b"), ("abs", "b", "z"), a=A, b=A)
+    assert races(bundle) == []
+    assert {results(bundle, schedule) for schedule in schedules(5)} == {results(bundle)}
+
+
+def test_parts_of_independent_operations_alternate():
+    """A run begins after the last part of the run that it waits for; bursts of two copies mix."""
+    ran = list[int]()
+
+    def parts(run: int) -> Iterator[None]:
+        for _ in range(4):
+            ran.append(run)
+            yield
+
+    scheduled([set(), set(), {0}], [True] * 3, RANDOM, random.Random(1), parts)
+    assert sorted(ran) == [0] * 4 + [1] * 4 + [2] * 4
+    assert ran.index(2) > max(place for place, run in enumerate(ran) if run == 0)
+    assert sorted(ran[:4]) not in ([0] * 4, [1] * 4)
 
 
 @pytest.mark.parametrize("kind", ["llama_block_small on 32", "llama in tiles", "planted 9"])
@@ -213,3 +228,33 @@ def test_tools_report_a_race(tmp_path: Path, capsys):
     write_bundle(FAULTS[4].good(), tmp_path / "good")
     assert spyre_validate.main([str(tmp_path / "good"), "--races"]) == 0
     assert capsys.readouterr().out.endswith("good: no races (4 designs, 4 executes)\n")
+
+
+SUM = """
+func.func @main(%x: tensor<512x1024xf16>, %y: tensor<512x1024xf16>) -> tensor<512x1024xf16> {
+  %empty = tensor.empty() : tensor<512x1024xf16>
+  %sum = linalg.add ins(%x, %y : tensor<512x1024xf16>, tensor<512x1024xf16>)
+                    outs(%empty : tensor<512x1024xf16>) -> tensor<512x1024xf16>
+  return %sum : tensor<512x1024xf16>
+}"""
+
+
+def test_compile_checks_for_races_on_request(monkeypatch, tmp_path):
+    """A race in a compiled program is an error of ``compile(check=True)``, also if the program is in the cache."""
+    monkeypatch.setenv("SPYRE_CACHE", "1")
+    monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path))
+    assert spyre_mlir.compile(SUM, check=True, sencores=2).bundles
+    build = compilation.build
+
+    def faulty(*arguments):
+        built = build(*arguments)
+        built.bundles[0].bundle = FAULTS[4].bad()
+        return built
+
+    monkeypatch.setattr(compilation, "build", faulty)
+    message = r"A race: core 0 reads byte 0 of lx .* in no order with the access"
+    with pytest.raises(CompileError, match=message):
+        spyre_mlir.compile(SUM, check=True, sencores=3)
+    assert spyre_mlir.compile(SUM, sencores=3).bundles
+    with pytest.raises(CompileError, match=message):
+        spyre_mlir.compile(SUM, check=True, sencores=3)

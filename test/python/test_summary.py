@@ -142,12 +142,15 @@ def test_lx_is_told_against_what_may_be_used():
 
 
 def test_shares_of_the_time_are_a_whole():
-    summary = compiled("llama_block").summary()
+    program = compiled("llama_block")
+    summary = program.summary()
     (told,) = lines(summary, "time bound by")
     shares = re.findall(r"(\w+) (\d+)%", told)
     assert {part for part, _ in shares} == {"compute", "memory", "ring", "overhead"}
     assert abs(sum(int(share) for _, share in shares) - 100) <= 2
     assert lines(summary, "predicted time")[0].endswith(f"bound by {shares[0][0]}")
+    sequential = program.timeline().sequential_ns / 1000
+    assert lines(summary, "overlap") == [f"overlapped; sequential {sequential:,.1f} us"]
 
 
 def test_the_slowest_passes_are_told():

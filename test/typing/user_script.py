@@ -101,6 +101,7 @@ from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tiling.tiling_choice import TilingChoice, TilingProblem
 from spyre_mlir.timeline import Execution, Timeline, timeline
 from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
+from spyre_mlir.timeline.timeline import BufferWait
 from spyre_mlir.timing import Timing, scope
 from spyre_mlir.zoo.suite import FULL, SuiteSizes
 from spyre_mlir.zoo.suite import program as suite_program
@@ -234,6 +235,7 @@ def compilations(x: torch.Tensor) -> None:
         one_bundle=True,
         target="bundle",
         cache=False,
+        check=True,
         passes={"laid-out": [MultiplyByReciprocal(limit=3)]},
         state=["cache"],
         verify_each=True,
@@ -472,6 +474,8 @@ def counted(result: Result) -> None:
 def times(line: Timeline) -> None:
     """A timeline and its rooflines."""
     print(line.total_ns, line.lower_ns, line.upper_ns, line.read_bytes, line.written_bytes, line.bound_by)
+    waits: tuple[BufferWait, ...] = line.buffer_waits
+    print([(wait.buffer, wait.used, wait.bytes, wait.saved_us) for wait in waits], line.buffer_wait_ns)
     print(line.links, line.shares.memory, line.target.cores)
     for execution in line.executions:
         assert_type(execution, Execution)

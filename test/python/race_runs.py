@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs of bundles under schedules: whether there are races, and whether each run has the bytes of the run in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from spyre_mlir import CompileError
+from spyre_mlir.bundle.memory_order import WALKED_EXECUTES
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.sequence import join
+from spyre_mlir.bundle.validate import races
+from spyre_mlir.driver.checking import random_arguments
+from spyre_mlir.driver.steps import HostStep, sequences
+from spyre_mlir.simulator import Schedule, run
+from spyre_mlir.simulator.run_outcome import SimulationError
+from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM
+
+
+def schedules(seeds: int, *, is_checked: bool = True) -> list[Schedule]:
+    """Return schedules of all modes in turn."""
+    modes = itertools.cycle((*DMA_EXECUTION_MODES, RANDOM))
+    contents = itertools.cycle(("nan", "zero", "zero", "nan", "nan"))
+    return [
+        Schedule(mode, seed, content, is_checked)
+        for seed, mode, content in zip(range(seeds), modes, contents, strict=False)
+    ]
+
+
+def arrays(bundle: Bundle, known: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    """Return random arrays of the arguments, and ``known`` values of constants."""
+    given = [each for each in bundle.manifest.arguments if each.source is None and each.kind != "result"]
+    drawn = random_arguments([replace(each, kind="input") for each in given], 3)
+    # Handwritten bundles do not have bounds of indices.
+    random = {name: abs(each) % 16 if each.dtype.kind == "i" else each for name, each in drawn.items()}
+    return random | {name: array for name, array in (known or {}).items() if name in random}
+
+
+def results(
+    bundle: Bundle, schedule: Schedule | None = None, known: Mapping[str, np.ndarray] | None = None
+) -> bytes:
+    """Return the bytes of the results of a run."""
+    outputs = run(bundle, arrays(bundle, known), schedule=schedule).outputs
+    return b"".join(outputs[name].tobytes() for name in sorted(outputs))
+
+
+def judged(program: Any, seeds: int) -> Counter[str]:
+    """Return the numbers of bundles, races, and of runs of the program's bundles under schedules, and differing runs.
+
+    A bundle that uses memory of the bundle before, or whose data the simulator rejects in order, does not run.
+    """
+    counts = Counter[str](bundles=0, races=0, runs=0, differing=0)
+    for steps in _sequences(program):
+        whole = join([step.bundle for step in steps])
+        counts["bundles"] += len(steps)
+        counts["races"] += len(races(whole, steps[0].lx_frac_avail))
+        executes = sum(step.runs for step in _steps(whole))
+        if len(steps) > 1 or executes > WALKED_EXECUTES:
+            continue
+        known = {**program.arrays, **steps[0].arrays}
+        try:
+            expected = results(whole, known=known) if seeds else b""
+        except CompileError:
+            continue
+        for schedule in schedules(seeds):
+            counts["runs"] += 1
+            try:
+                is_same = results(whole, schedule, known) == expected
+            except SimulationError:
+                is_same = False
+            counts["differing"] += not is_same
+    return counts
+
+
+def _sequences(program: Any) -> Iterator[list[Any]]:
+    return (unit for unit in sequences(program.steps) if not isinstance(unit, HostStep))
+
+
+def _steps(bundle: Bundle) -> list[Any]:
+    from spyre_mlir.bundle.context import Context
+
+    return list(Context(bundle).steps)
