@@ -180,25 +180,27 @@ class AutoTiling(EvaluatingPass):
             if live[index] <= lx_bytes or TILING in ops[index].op.attributes:
                 index += 1
                 continue
-            # The operation with the most live bytes has the dims of the run that has to be tiled. An operation before
-            # it, such as a mask, may lack the best one.
+            # An operation before the one with the most live bytes, such as a mask, may lack its best dim.
             reached = max((last for _, last, _ in runs.around(index)), default=index)
-            seed = max(range(index, reached + 1), key=live.__getitem__)
-            last = None
-            # Runs around this operation are other runs only if it has other dims.
-            starts = (seed,) if runs.present[index].keys() <= runs.present[seed].keys() else (seed, index)
+            most = max(range(index, reached + 1), key=live.__getitem__)
+            starts = (most, index) if runs.present[index].keys() < runs.present[most].keys() else (index,)
+            run = None
             for start in starts:
                 # A run is tiled once: its operations are not candidates for a second loop.
                 choice = _RunChoice(runs, start, evaluator, fewest_tiles, earlier)
-                last = self._best_run(choice, live[start], lx_bytes)
-                if last is not None:
+                run = self._best_run(choice, live[start], lx_bytes)
+                if run is not None:
                     break
-            index = (runs.tried_with(index, fewest_tiles) if last is None else last) + 1
+            if run is None:
+                index = runs.tried_with(index, fewest_tiles) + 1
+            elif run.start <= index:
+                index = max(run.stop, index + 1)
+            # Else the operations before the run are next.
 
-    def _best_run(self, choice: _RunChoice, live: int, lx_bytes: int) -> int | None:
+    def _best_run(self, choice: _RunChoice, live: int, lx_bytes: int) -> range | None:
         """Tile the run around an operation along the dim that saves most time.
 
-        Returns the last index of the run, or None if no run is tiled.
+        Returns the indices of the run, or None if no run is tiled.
         """
         ops, index = choice.ops, choice.op_index
         generic = ops[index].generic
@@ -232,7 +234,7 @@ class AutoTiling(EvaluatingPass):
         what = f"{len(run)} operations in {_run_text(tiles)}, whose intermediates then fit the scratchpads"
         before, after = round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
-        return max(ops.index(run[-1]), index)
+        return range(ops.index(run[0]), ops.index(run[-1]) + 1)
 
 
 #: Values of at most this part of a scratchpad per core are computed before the runs of large values.
