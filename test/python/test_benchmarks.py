@@ -37,6 +37,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "adapters",
         "anchors",
         "attention",
+        "cascades",
         "chain",
         "compile-time",
         "conformance",
