@@ -240,7 +240,7 @@ class ConstantFolder:
         for dtype in dict.fromkeys((value.dtype, torch.float32)):
             calls: dict[Node, tuple[Any, ...]] = {}
             found = self._arithmetic(node, dtype, calls) if dtype in _EXACT else None
-            if found is not None and torch.equal(found, value):
+            if found is not None and found.dtype == value.dtype and torch.equal(found, value):
                 return self._written(node, calls)
         return None
 

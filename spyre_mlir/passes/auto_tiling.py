@@ -245,11 +245,18 @@ def _gather_large_values(block: ir.Block, lx_bytes: int) -> None:
     """Make operations on values that do not fit in half of all scratchpads consecutive, because runs are consecutive.
 
     Such a value is computed directly before its first reader, and small values directly after their operands. Else an
-    operation that lacks a dim of the run, such as a mask that has no heads or a factor per head, would end it.
+    operation that lacks a dim of the run, such as a mask that has no heads or a factor per head, would end it. An
+    operation on a tensor into which parts are inserted stays, because the insertion may be in place.
     """
     ops = [op_view.operation for op_view in block.operations]
+    written = {_assembled(op.operands[1]) for op in ops if op.name == _INSERT}
     moved = (*VIEWS, "tensor.empty", "linalg.fill")
-    ops = [op for op in ops if (sdsc.OP in op.attributes and TILING not in op.attributes) or op.name in moved]
+    ops = [
+        op
+        for op in ops
+        if ((sdsc.OP in op.attributes and TILING not in op.attributes) or op.name in moved)
+        and not any(_assembled(value) in written for value in (*op.operands, op.results[0]))
+    ]
 
     def part(op: ir.Operation) -> float:
         target, result = target_of(op), op.results[0]
@@ -267,6 +274,16 @@ def _gather_large_values(block: ir.Block, lx_bytes: int) -> None:
         readers = [user_in_block(use, op) for use in op.results[0].uses]
         if parts[op] > 1 / 2 and readers:
             op.move_before(min(readers, key=order))
+
+
+_INSERT = "tensor.insert_slice"
+
+
+def _assembled(value: ir.Value) -> ir.Value:
+    """Return the tensor that a value is, or is a view of, before parts were inserted into it."""
+    while (op := defining_op(value)) is not None and op.name in (*VIEWS, "tensor.extract_slice", _INSERT):
+        value = op.operands[1 if op.name == _INSERT else 0]
+    return value
 
 
 class _Costs(dict[int, "ProgramCost | None"]):
