@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
 from cascade_programs import cascade, deviation
 
 import spyre_mlir
@@ -29,3 +30,23 @@ def test_bounds(seed: int) -> None:
     with warnings.catch_warnings(action="ignore"):
         bound = spyre_mlir.compile(AppliedFunction(found.function), found.inputs()).bound()
     assert bound is not None and bound.bytes == pytest.approx(found.bytes, rel=0.02)
+
+
+def test_tiles_of_heads_and_rows() -> None:
+    """Two dims are tiled together, and the mask, which has no heads, is computed in the loop over rows."""
+
+    def function(queries, keys, values, mask):
+        return torch.sigmoid(queries @ keys.transpose(1, 2) * 0.125 + (mask - 1) * 8) @ values
+
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(4, 512, 64, generator=draw).half() * 0.5 for _ in range(3)]
+    inputs.append((torch.rand(512, 512, generator=draw) > 0.3).half())
+    program = spyre_mlir.compile(AppliedFunction(function), inputs, sencores=1, lx_frac_avail=0.2)
+    tilings = [
+        remark
+        for remark in program.pass_remarks
+        if (remark.pass_name, remark.kind) == ("auto-tiling", "tiling")
+    ]
+    assert any("2 tiles of 2 tiles" in str(remark.reason) for remark in tilings)
+    exact = function(*(value.double() for value in inputs))
+    assert (program(*inputs).double() - exact).abs().max() <= 2e-3 * exact.abs().max()
