@@ -335,21 +335,19 @@ def _contains_one(generic: Structured) -> bool:
     """Return whether a sum of exponentials of x - m has a term of 1, because m is the maximum of all x."""
     if generic.opcode not in ("add", *_TOTALS):
         return False
-    terms = list(_terms(generic, frozenset()))
-    shifts = [None if term is None else _shift_of(term) for term, _ in terms]
+    first: _Shift | None = None
     bounds: set[_Below] = set()
-    for shift, (_, reduced) in zip(shifts, terms, strict=True):
-        # A sum over fewer dims than the maximum may not contain the largest term.
+    for term, reduced in _terms(generic, frozenset()):
+        shift = None if term is None else _shift_of(term)
         if shift is None or shift.maximum is None:
             return False
+        first = first or shift
+        # A sum over fewer dims than the maximum may not contain the largest term.
         axes = {axis for axis, dim in enumerate(shift.maximum[1]) if dim is None}
-        if not (axes <= reduced and (shift.is_whole or not reduced)):
+        if shift.subtracted != first.subtracted or not (axes <= reduced and (shift.is_whole or not reduced)):
             return False
         bounds.add(shift.maximum)
-    first = shifts[0]
-    assert first is not None
-    is_same = all(shift is not None and shift.subtracted == first.subtracted for shift in shifts)
-    return is_same and bounds == set(first.bounds)
+    return first is not None and bounds == set(first.bounds)
 
 
 def _terms(

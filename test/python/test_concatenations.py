@@ -129,6 +129,32 @@ def test_one_element_of_a_part(size: int) -> None:
     _check(function, inputs, DistributeConcatenations.name)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("shape", [(4, 64, 64), (2, 20, 577)])
+def test_logarithm_of_a_sum_of_parts(shape: tuple[int, int, int]) -> None:
+    """The maximum of all parts bounds each, so that the sum is at least 1, and its logarithm is exact in fp16."""
+
+    def function(scores: Tensor, sink: Tensor) -> Tensor:
+        column = sink[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.logsumexp(torch.cat([scores, column], -1), -1)
+
+    inputs = torch.randn(shape).half() * 9, torch.randn(shape[0]).half() * 9
+    _check(function, inputs, DistributeConcatenations.name)
+
+
+@pytest.mark.usefixtures("always")
+def test_sinks_with_the_logarithm_of_their_sum() -> None:
+    """Each of both computes its own maximum of the same scores; the weights become a softmax for tiles."""
+
+    def function(query: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+        scores = query @ keys.transpose(1, 2) * 0.125
+        wide = torch.cat([scores, sink.reshape(-1, 1, 1).expand(-1, query.shape[1], 1)], -1)
+        return torch.softmax(wide, -1)[..., :-1] @ values, torch.logsumexp(wide, -1)
+
+    inputs = *(torch.randn(2, 512, 64).half() for _ in range(3)), torch.randn(2).half()
+    _check(function, inputs, "factor-softmax", sencores=1, lx_frac_avail=0.2)
+
+
 def _sinks(query: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> Tensor:
     scores = query @ keys.transpose(1, 2) * 0.125
     columns = torch.cat([scores, sink.reshape(-1, 1, 1).expand(-1, query.shape[1], 1)], -1)
