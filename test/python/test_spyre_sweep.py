@@ -197,4 +197,4 @@ def test_columns_and_table() -> None:
     assert results.table([*names, "error"]).splitlines()[4:] == [
         "b               2         5.000", "c               1             -  no",
     ]  # fmt: skip
-    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 16 * "," + ",no"
+    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 17 * "," + ",no"

@@ -195,7 +195,7 @@ def test_the_seeds_score_what_planning_reports_of_loops():
     def chain(x, y):
         return torch.exp(x + y) * y
 
-    inputs = (torch.zeros(2048, 512).half(),) * 2
+    inputs = (torch.zeros(2048, 1024).half(),) * 2
     module = import_torch(Apply(chain).half(), inputs, context=context()).module
     pipeline = SpyrePipeline(sencores=8, co_optimizing_lx_planning=False, lx_frac_avail=0.99)
     run_pipeline(module, pipeline.pipeline("divided"))
