@@ -268,7 +268,10 @@ def _gather_large_values(block: ir.Block, lx_bytes: int) -> None:
     order = functools.cmp_to_key(block_order)
     for op in ops:
         makers = [maker for value in read_by(op) if (maker := defining_op(value)) is not None]
-        if parts[op] <= _SMALL:
+        roots = (defining_op(_assembled(value)) for value in read_by(op))
+        is_tiled = any(root is not None and TILING in root.attributes for root in roots)
+        # Between operations that have loops already, it would cut these loops in two.
+        if parts[op] <= _SMALL and not is_tiled:
             op.move_after(max(makers, key=order)) if makers else op.move_before(block.operations[0])
     for op in reversed(ops):
         readers = [user_in_block(use, op) for use in op.results[0].uses]
