@@ -328,9 +328,12 @@ class _RunChoice:
         self.candidates: list[tuple[Sequence[Tiled], RunTiles]] = []
         for first, last, nest in runs.around(index):
             run = self.ops[first : last + 1]
+            least, target = max(fewest_tiles[first : last + 1]), target_of(self.ops[index].op)
             # Half of the tiles that fit all live values of the run is enough if operations are computed in place.
-            least = max(fewest_tiles[first : last + 1]) // 2
-            self.candidates += [(run, tiles) for tiles in _enough(nest, least, target_of(self.ops[index].op))]
+            coarse = itertools.islice(_enough(nest, least // 2, target), 2)
+            choices = (*coarse, *_enough(nest, least, target))
+            distinct = {tuple(cut for _, cut in tiles): tiles for tiles in choices}
+            self.candidates += [(run, tiles) for tiles in distinct.values()]
         self.tiled, self.untiled = _Costs(self._tiled), _Costs(self._untiled)
         self.attempts: list[str] = []
         self.reasons: list[str] = []

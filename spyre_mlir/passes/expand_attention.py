@@ -61,16 +61,14 @@ class ExpandAttention(EvaluatingPass):
         """Rewrite ``module`` in place."""
         changed = False
         for func in functions(module):
-            for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
-                try:
-                    attention = attention_pattern.attention_of(op)
-                except attention_pattern.NotOnline:
-                    attention = None  # online-softmax reports the reason
-                if attention is not None:
-                    ops = attention.ops
-                else:
-                    ops = [] if sdsc.opcode_of(op) != "batchmatmul" else [attention_pattern.known(op)]
-                if ops and _is_spread(ops):
+            block = func.regions[0].blocks[0]
+            # The operations of a later group may read the results of an earlier one, which its rewrite replaces.
+            for op in _matmuls(block):
+                attention = _attention(op)
+                if isinstance(attention, attention_pattern.Attention) and _is_spread(attention.ops):
+                    changed |= self._expand(attention.ops, evaluator)
+            for op in _other_matmuls(block):
+                if _is_spread(ops := [attention_pattern.known(op)]):
                     changed |= self._expand(ops, evaluator)
         if changed:
             clean(module)
@@ -95,7 +93,7 @@ class ExpandAttention(EvaluatingPass):
             default_bytes(target, shape_of(generic.result), element_of(generic.result)) for generic in ops
         )
         # Large values, for which later passes search for tiles.
-        is_free = is_hinted or most // target.cores > target.usable_lx_bytes // 2
+        is_free = is_hinted or (len(ops) > 1 and most // target.cores > target.usable_lx_bytes // 2)
         before = None if is_free else evaluator.cost(group_module(expansion.old, {}))
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
@@ -110,6 +108,31 @@ class ExpandAttention(EvaluatingPass):
         self.remark(expansion.new[-1], "rewrite", text + prices)
         _erase(list(reversed(expansion.old)))
         return True
+
+
+def _matmuls(block: ir.Block) -> list[ir.Operation]:
+    ops = [op_view.operation for op_view in block.operations]
+    return [op for op in ops if sdsc.opcode_of(op) == "batchmatmul"]
+
+
+def _attention(op: ir.Operation) -> attention_pattern.Attention | attention_pattern.NotOnline | None:
+    """Return the attention that ends in a matmul, or why it needs all keys at once; online-softmax reports that."""
+    try:
+        return attention_pattern.attention_of(op)
+    except attention_pattern.NotOnline as refusal:
+        return refusal
+
+
+def _other_matmuls(block: ir.Block) -> list[ir.Operation]:
+    """Return the matmuls that are not part of an attention."""
+    inside, matmuls = set[ir.Operation](), _matmuls(block)
+    for op in matmuls:
+        attention = _attention(op)
+        if isinstance(attention, attention_pattern.NotOnline):
+            inside.update(attention_pattern.around_softmax(op))
+        elif attention is not None:
+            inside.update(generic.op for generic in attention.ops)
+    return [op for op in matmuls if op not in inside]
 
 
 def _is_spread(ops: Sequence[Structured]) -> bool:
