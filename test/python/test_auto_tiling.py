@@ -56,5 +56,5 @@ def test_a_long_chain_of_live_values_tries_few_runs(length):
     with module.context, module.operation.location:
         AutoTiling(spans=False).decide(module.operation, evaluator)
     runs = length // (LONGEST // 2)
-    # Each run untiled, in three cuts of each of two dims, and in four nests of both.
-    assert 11 * runs / 2 < len(evaluator.sizes) <= 11 * (runs + 3)
+    # Each run untiled, in up to five cuts of each of two dims, and in up to six nests of both.
+    assert 11 * runs / 2 < len(evaluator.sizes) <= 17 * (runs + 3)
