@@ -271,8 +271,12 @@ def _gather_large_values(block: ir.Block, lx_bytes: int) -> None:
         roots = (defining_op(_assembled(value)) for value in read_by(op))
         is_tiled = any(root is not None and TILING in root.attributes for root in roots)
         # Between operations that have loops already, it would cut these loops in two.
-        if parts[op] <= _SMALL and not is_tiled:
-            op.move_after(max(makers, key=order)) if makers else op.move_before(block.operations[0])
+        if parts[op] > _SMALL or is_tiled:
+            continue
+        if makers:
+            op.move_after(max(makers, key=order))
+        else:
+            op.move_before(block.operations[0])
     for op in reversed(ops):
         readers = [user_in_block(use, op) for use in op.results[0].uses]
         if parts[op] > 1 / 2 and readers:

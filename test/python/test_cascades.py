@@ -50,3 +50,19 @@ def test_tiles_of_heads_and_rows() -> None:
     assert any("2 tiles of 2 tiles" in str(remark.reason) for remark in tilings)
     exact = function(*(value.double() for value in inputs))
     assert (program(*inputs).double() - exact).abs().max() <= 2e-3 * exact.abs().max()
+
+
+def test_a_product_reads_repeated_keys_in_place() -> None:
+    """Keys of two groups for eight heads are not copied for each head, without an attention."""
+
+    def function(queries, keys):
+        return torch.sigmoid(queries @ keys.repeat_interleave(4, 0).transpose(1, 2)).mean(-1)
+
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=draw).half() * 0.3 for shape in ((8, 577, 96), (2, 512, 96))]
+    program = spyre_mlir.compile(AppliedFunction(function), inputs)
+    assert [remark.kind for remark in program.pass_remarks if remark.pass_name == "expand-attention"] == [
+        "rewrite"
+    ]
+    exact = function(*(value.double() for value in inputs))
+    assert (program(*inputs).double() - exact).abs().max() <= 2e-3 * exact.abs().max()
