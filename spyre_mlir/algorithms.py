@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
-from spyre_mlir.errors import AlgorithmError, CompileError, suggestion
+from spyre_mlir.errors import AlgorithmError, CompileError, listed, suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -145,7 +145,7 @@ class Registry(Generic[_Kind]):
             return self.classes[name]
         names = self.names()
         hint = suggestion(name, names)
-        sentence = f"There is no {self.noun} '{name}'; the {self.noun}s are {', '.join(names)}"
+        sentence = f"There is no {self.noun} '{name}'; the {self.noun}s are {listed(names, name)}"
         raise self.error(f"{sentence} ({hint})." if hint else f"{sentence}.")
 
     def make(self, name: str, **options: Any) -> _Kind:

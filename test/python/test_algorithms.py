@@ -16,7 +16,7 @@ from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.errors import CompileError
 from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.scratchpad import PlanError
-from spyre_mlir.scratchpad.solvers import solver
+from spyre_mlir.scratchpad.solvers import SOLVERS, MemoryPlanSolver, solver
 from spyre_mlir.tools import spyre_compile
 
 MATMUL = """
@@ -240,6 +240,14 @@ def test_an_unknown_name_is_an_error_with_the_list() -> None:
         match=r"There is no tiling 'least'; the tilings are least-time .did you mean 'least-time'",
     ):
         SpyrePipeline(tiling="least").pipeline()
+
+
+def test_the_sentence_about_an_unknown_name_has_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered algorithms of a user neither cut the suggestion off nor make the sentence longer."""
+    many = SOLVERS | {f"own-solver-{number}": SOLVERS["greedy"] for number in range(40)}
+    monkeypatch.setattr(MemoryPlanSolver.registry, "classes", many)
+    with pytest.raises(CompileError, match=r"the solvers are bestfit, .* and \d+ more .did you mean 'bestfit'.\.$"):
+        MemoryPlanSolver.registry.find("bestest")
 
 
 @pytest.mark.parametrize("name", [None, 3, ["greedy"], int])

@@ -256,7 +256,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "device by name": (lambda: compile(EXP, device="cuda"), "a device is the path of a TOML file"),
     "solver": (
         lambda: compile(EXP, layout_solver="bestest"),
-        "the solvers are greedy, .*.did you mean 'bestfit'.",
+        "the solvers are bestfit, .*.did you mean 'bestfit'.",
     ),
     "autocast of MLIR": (
         lambda: compile(EXP, autocast="fp16"),
