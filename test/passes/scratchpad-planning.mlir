@@ -7,7 +7,7 @@
 // RUN: not spyre-opt %s --attach-target="lx-frac-avail=1.5" --choose-layouts --work-distribution --scratchpad-planning --split-input-file 2>&1 | filecheck %s --check-prefix=FRACTION
 
 // OPERATION: error: lx-ops names 'absolute', which is not a device operation.
-// SOLVER: scratchpad-planning.mlir:{{.*}}: error: the scratchpads cannot be planned: There is no solver 'best'; the solvers are greedy,
+// SOLVER: scratchpad-planning.mlir:{{.*}}: error: the scratchpads cannot be planned: There is no solver 'best'; the solvers are bestfit,
 // FRACTION: error: lx-frac-avail is 1.5; it is a part of LX, 0 to 1.
 
 // A pointwise result takes the place of its operand; the one that leaves the chip does not.
