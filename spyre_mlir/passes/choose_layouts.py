@@ -444,13 +444,17 @@ class LayoutPadding:
                 continue
             extents = [self.views[value].extent(position) for value, position in places]
             short = [place for place, extent in zip(places, extents, strict=True) if extent < max(extents)]
-            roots = [root_dim(value, position) for value, position in short]
-            if short and all(
-                root is not None and root in self.layouts and self._can_pad(root, dim, max(extents))
-                for root, dim in roots
+            found = [root_dim(value, position) for value, position in short]
+            roots = [
+                (root, position) for root, position in found if root is not None and root in self.layouts
+            ]
+            if (
+                short
+                and len(roots) == len(short)
+                and all(self._can_pad(*root, max(extents)) for root in roots)
             ):
-                for root, dim in roots:
-                    self._set_layout(root, self.layouts[root].padded(dim, max(extents)))
+                for root, position in roots:
+                    self._set_layout(root, self.layouts[root].padded(position, max(extents)))
                 changed = True
         return changed
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.analysis.attention_pattern import known_runs
 from spyre_mlir.cost.of_space import pass_cost, wait_cost
-from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, hints_in
 from spyre_mlir.dialects.structured import Map, Structured, device_op, element_of, shape_of, structured
 from spyre_mlir.dialects.targets import target_of

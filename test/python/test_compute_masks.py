@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 import spyre_mlir
 from spyre_mlir.zoo.blocks import AppliedFunction
