@@ -467,7 +467,7 @@ class _Classes:
     def _sticks(self, op: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
         """Record that the last dim of a tensor is in its sticks.
 
-        Results of reductions are sparse, and a vector that fits in one stick may be: a tile of it has whole sticks then.
+        Results of reductions are sparse, and a vector that fits in one stick may be: each tile has whole sticks then.
         """
         reduces = DEVICE_OPS[op.generic.opcode].kind is Kind.REDUCE_STICK
         if dims and dims[-1] is not None and not (reduces and value == op.result):
