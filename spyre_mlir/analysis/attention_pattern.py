@@ -133,9 +133,11 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
         allowed |= {generic.result: {reader.result} for generic, reader in itertools.pairwise(chain)}
     for generic in attention.ops:
         others = readers(generic.result) - allowed.get(generic.result, readers(generic.result))
-        # Reductions over the keys are complete after the loops.
+        # Reductions over the keys are complete after the loops, where a terminator reads them.
         if generic.reduced:
-            others = {value for value in others if not _is_after(value, matmul.op)}
+            others = {
+                value for value in others if value != generic.result and not _is_after(value, matmul.op)
+            }
         if others:
             raise NotOnline(f"other operations read the whole result of '{generic.opcode}'")
     return attention

@@ -101,11 +101,12 @@ class ExpandAttention(EvaluatingPass):
         # Equal times keep the new form, because without views loops and divisions can be the same for all.
         if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
             result.replace_all_uses_with(matmul.results[0])
-            _erase([maker_of(result), *reversed(expansion.new)])
+            _erase([*map(maker_of, (result, *expansion.others.values())), *reversed(expansion.new)])
             self.remark(matmul, "no rewrite", f"{text}: {after or 'not possible'}, unchanged {before}")
             return False
         prices = "" if before is None else f": {after}, before {before}"
         self.remark(expansion.new[-1], "rewrite", text + prices)
+        expansion.replace_others()
         _erase(list(reversed(expansion.old)))
         return True
 
@@ -160,6 +161,7 @@ class _Expansion:
         self.ops = self.factors.ops
         self.table = self.factors.table
         self.new: list[ir.Operation] = []
+        self.others: dict[ir.Value, ir.Value] = {}  # maps results with later readers to their new values
         self.merged: dict[int, int] = {}  # maps a factor to the outer factor that it is merged into
 
     # -- factors --------------------------------------------------------------------------------------
@@ -239,19 +241,35 @@ class _Expansion:
             for generic in self.ops:
                 with generic.op.location:
                     written[generic.result] = self._rewritten(generic, written)
-            value, factors = written[matmul.result]
-            old = [
-                [] if dim is None else self.factors.by_result[matmul.result][dim] for dim in matmul.maps[-1]
-            ]
-            # The dims that the readers of the old result expect.
-            whole = [
-                [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
-                for (factor,) in factors
-            ]
-            with matmul.op.location:
-                result = reshaped(value, whole, old, self.table)
-        self.new = [maker_of(value) for value, _ in written.values()]
+            self.new = [maker_of(value) for value, _ in written.values()]
+            result = self._with_old_dims(matmul, *written[matmul.result])
+            for generic in self.ops[:-1]:
+                # Reductions of an attention have readers after it, which read the new value as well.
+                if any(map(self._is_after, generic.result.uses)):
+                    self.others[generic.result] = self._with_old_dims(generic, *written[generic.result])
         return result
+
+    def replace_others(self) -> None:
+        """Let the operations after the last one read the new values of the operations before it."""
+        for old, new in self.others.items():
+            for use in [use for use in old.uses if self._is_after(use)]:
+                use.owner.operation.operands[use.operand_number] = new
+
+    def _is_after(self, use: ir.OpOperand) -> bool:
+        """Return whether an operation after the last one reads a value in its block."""
+        last, user = self.ops[-1].op, use.owner.operation
+        return user.block == last.block and last.is_before_in_block(user)
+
+    def _with_old_dims(self, generic: Structured, value: ir.Value, factors: Factors) -> ir.Value:
+        """Return a written value with the dims that the readers of the old result expect."""
+        by_dim = self.factors.by_result[generic.result]
+        old = [[] if dim is None else by_dim[dim] for dim in generic.maps[-1]]
+        whole = [
+            [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
+            for (factor,) in factors
+        ]
+        with generic.op.location:
+            return reshaped(value, whole, old, self.table)
 
     @property
     def old(self) -> list[ir.Operation]:
