@@ -81,7 +81,7 @@ def needs(opcode: str, space: Space) -> tuple[Need, ...]:
     )
     return tuple(
         Need(operand, dim, range(space.sizes[dim], space.padded[dim]), NEUTRAL[opcode])
-        for operand, dim in neutral_padding(space.iteration, assignment)
+        for operand, dim in neutral_padding(space.iteration, assignment, space.padded)
     )
 
 

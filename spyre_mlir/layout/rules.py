@@ -352,16 +352,20 @@ def stick_digits(iteration: Iteration, assignment: StickAssignment) -> Sticks:
     return tuple(sticks[original.index(operand)] for operand in range(len(sticks)))
 
 
-def neutral_padding(iteration: Iteration, assignment: StickAssignment) -> tuple[tuple[int, int], ...]:
-    """Return the (operand, dim) whose padding must hold the neutral value of the operation (``target.ops.NEUTRAL``)."""
+def neutral_padding(
+    iteration: Iteration, assignment: StickAssignment, padded: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Return the (operand, dim) whose padding must hold the neutral value of the operation (``target.ops.NEUTRAL``).
+
+    ``padded`` are the extents of the iteration dims with padding.
+    """
     role = RULES[KINDS[assignment.opcode]].neutral
     if role is None:
         return ()
     reordered = iteration.reordered(assignment.inputs)
-    elements = _stick_elements([_elements_of(digits) for digits in stick_digits(iteration, assignment)])
-    padded = [dim for dim in dims_of(role, reordered) if iteration.sizes[dim] % elements.get(dim, 1)]
+    dims = [dim for dim in dims_of(role, reordered) if padded[dim] > iteration.sizes[dim]]
     operands = enumerate(iteration.present)
-    return tuple((operand, dim) for operand, present in operands for dim in padded if dim in present)
+    return tuple((operand, dim) for operand, present in operands for dim in dims if dim in present)
 
 
 def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None]) -> Sticks:

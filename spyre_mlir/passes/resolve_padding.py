@@ -7,11 +7,10 @@ from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, argument_attributes, functions
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op, element_of, structured
+from spyre_mlir.dialects.structured import defining_op, structured
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout import padding
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
-from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
@@ -101,10 +100,9 @@ class _Resolver:
         """Mask the dims whose padding is not neutral in all operands. A mask applies to all operands."""
         generic = structured(op)
         if generic is not None:
-            # A fast test, which most operations pass: no stick of a reduced dim can have padding. Operands of different
-            # element types have sticks of different lengths.
-            elements = map(element_of, (*generic.inputs, generic.result))
-            longest = max(elements_per_stick(target_of(op), element) for element in elements)
+            # A fast test, which most operations pass: a reduced dim has no padding, even in sticks of one byte per
+            # element, which a granule never exceeds.
+            longest = target_of(op).stick_bytes
             if all(generic.extents[dim] % longest == 0 for dim in generic.reduced):
                 return
         opcode, space, values = self.memory.space(op)

@@ -334,16 +334,20 @@ def test_sticks_of_several_dims_are_checked() -> None:
 def test_neutral_padding() -> None:
     """Only of dims that are reduced and padded, on every operand that has them."""
     product = iteration((6, 65, 70), "02", "21", "01", reduced="2")
-    assert [neutral_padding(product, form) for form in stick_assignments("batchmatmul", product)] == [
-        ((0, 2), (1, 2))
-    ] * 2
-    assert neutral_padding(PRODUCT, stick_assignments("batchmatmul", PRODUCT)[0]) == ()
+    assert [
+        neutral_padding(product, form, (6, 128, 128)) for form in stick_assignments("batchmatmul", product)
+    ] == [((0, 2), (1, 2))] * 2
+    assert neutral_padding(PRODUCT, stick_assignments("batchmatmul", PRODUCT)[0], PRODUCT.sizes) == ()
     reduction = iteration((65, 70), "01", "0", reduced="1")
-    found = {
-        form.stick_dims: neutral_padding(reduction, form) for form in stick_assignments("max", reduction)
-    }
-    assert found == {(1, None): ((0, 1),), (0, 0): (), (None, None): ()}
-    assert neutral_padding(reduction, StickAssignment("exp", (1, 1), (0,), ())) == ()
+    row, column, sparse = (
+        form
+        for dims in ((0, 0), (1, None), (None, None))
+        for form in stick_assignments("max", reduction)
+        if form.stick_dims == dims
+    )
+    assert neutral_padding(reduction, column, (65, 128)) == ((0, 1),)
+    assert neutral_padding(reduction, row, (128, 70)) == neutral_padding(reduction, sparse, (65, 70)) == ()
+    assert neutral_padding(reduction, StickAssignment("exp", (1, 1), (0,), ()), (65, 128)) == ()
 
 
 def test_every_kind_has_a_rule() -> None:
