@@ -270,19 +270,19 @@ def test_equal_views_are_equal_ownership(seed):
 
 
 def test_a_reader_of_fewer_sticks():
-    """A writer whose room is 4 sticks a row, a reader of 3: the first ones, at the same places of LX.
+    """A writer whose room is 5 sticks a row, a reader of 3: the first ones, at the same places of LX.
 
     Fewer rows would have other addresses: the number of rows determines the index of a stick.
     """
-    layout = StickLayout.for_tensor(default_target(), (130, 256), "f16")
+    layout = StickLayout.for_tensor(default_target(), (130, 320), "f16")
     whole = BufferView.of(layout)
 
     def view_of_part(rows: int, columns: int) -> CoreView:
         part = Space((rows, columns), (whole,), (frozenset({0, 1}),))
         return core_view(part, 0, Division.of((1, 1), part.units))
 
-    written = view_of_part(130, 256)
+    written = view_of_part(130, 320)
     assert mismatch(written, view_of_part(130, 192)) is None
     assert mismatch(written, view_of_part(130, 64)) is None
     assert mismatch(view_of_part(130, 192), written) is not None
-    assert "but reads" in str(mismatch(written, view_of_part(128, 256)))
+    assert "but reads" in str(mismatch(written, view_of_part(128, 320)))

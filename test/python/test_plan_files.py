@@ -141,9 +141,10 @@ def test_an_unchanged_plan_gives_the_same_loops(name: str):
 def test_names_do_not_depend_on_what_is_inserted():
     """A pin that inserts conversions does not change names of other operations; a conversion has its operand's name."""
     _, plan = planned()
-    # With the argument in its default layout, else that is turned in place of an intermediate.
-    pin = pinned("exp.0", result={"layout": {"dim_order": [1, 0]}})
-    turned = compiled(pin, argument_layouts="default").plan()
+    # With its operand in the default layout, else the argument is turned in place of an intermediate.
+    layouts = {"sub.0": [0, 1], "exp.0": [1, 0]}
+    pins = [{"name": name, "result": {"layout": {"dim_order": order}}} for name, order in layouts.items()]
+    turned = compiled({"version": 1, "operations": pins}, argument_layouts="default").plan()
     inserted = [each for each in turned["operations"] if "source" in each]
     own = [each["name"] for each in turned["operations"] if "source" not in each]
     assert own == [each["name"] for each in plan["operations"] if "source" not in each]
