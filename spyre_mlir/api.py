@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from spyre_mlir.driver import compilation
+from spyre_mlir.driver.mesh_program import RANK_FOLDER, MeshProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.pipeline_options import LevelChoice
@@ -57,8 +58,9 @@ def compile(
     check: bool = False,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
     state: bool | Sequence[str] | Mapping[str, Any] | None = None,
+    mesh: Sequence[int] | Mapping[str, int] | None = None,
     **pipeline_options: Unpack[compilation.PipelineKeywords],
-) -> Program | DynamicProgram[Program] | PiecewiseProgram:
+) -> Program | DynamicProgram[Program] | MeshProgram | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR.
 
     Warnings of passes are issued as Python warnings. ``HostWorkWarning`` is issued if the host runs over 1 % of the
@@ -92,10 +94,12 @@ def compile(
         state: The arguments that stay in device memory between calls as ``Program.state``: True for all buffers that
             the model changes, names of arguments, or a mapping from names to tensors, such as the state of another
             program, which is then shared (docs/serving.md).
+        mesh: The extents of a mesh of cards, (4,) or ``{"tp": 4}``. The model is then a function from a ``DeviceMesh``
+            to the model of one rank, and this process runs all ranks (docs/several-cards.md).
         **pipeline_options: The options of the pipeline, the fields of ``SpyrePipeline``.
 
     Returns:
-        The program; a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for "ktir", and a ``PiecewiseProgram``
+        The program; a ``MeshProgram`` with ``mesh``, a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for "ktir", and a ``PiecewiseProgram``
         for a model whose shapes or branches depend on values.
 
     Raises:
@@ -103,6 +107,10 @@ def compile(
     """
     if isinstance(module_or_mlir, ir.Module | str | Path):
         front_end = compilation.mlir_program
+    elif mesh is not None:
+        from spyre_mlir.frontend import mesh_compilation
+
+        front_end = mesh_compilation.front_end(mesh)
     else:
         from spyre_mlir.frontend.model_compilation import model_program as front_end  # imports PyTorch
     return compilation.compile_with(
@@ -112,7 +120,7 @@ def compile(
     )  # fmt: skip
 
 
-def load(folder: str | Path, numerics: str | None = None) -> Program:
+def load(folder: str | Path, numerics: str | None = None) -> Any:
     """Load a program from a folder that ``Program.save`` or ``spyre-compile -o`` wrote.
 
     Args:
@@ -126,4 +134,6 @@ def load(folder: str | Path, numerics: str | None = None) -> Program:
         CompileError: The folder is not a program, a file of it is damaged (the message names it), or ``numerics`` is
             unknown.
     """
+    if (Path(folder) / RANK_FOLDER.format(0)).is_dir():
+        return MeshProgram.load(folder, numerics)
     return Program.load(folder, numerics)

@@ -73,8 +73,8 @@ def _segments(steps: Sequence[Step], timelines: Sequence[Timeline]) -> Iterator[
     """Yield host functions and sequences of bundles; ``timelines`` has one timeline for each sequence."""
     rest = iter(timelines)
     for unit in sequences(steps):
-        if isinstance(unit, HostStep):
-            yield HostSegment(unit.name, unit.operations)
+        if not isinstance(unit, list):
+            yield HostSegment(unit.name, unit.operations if isinstance(unit, HostStep) else 0)
             continue
         timeline, position, shares = next(rest), 0, []
         for step in unit:

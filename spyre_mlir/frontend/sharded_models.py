@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Models that are distributed over the ranks of a mesh: DTensor code as the operations of one rank, with collectives.
+
+A model with ``DTensor`` parameters is traced once with its local tensors. The trace is a model of plain tensors that
+calls the operations of ``_c10d_functional`` where ranks communicate, so the rest of the frontend does not know about
+meshes. ``name_ranks`` brings these operations into one form: synchronous, one tensor each, with the ranks of a group in
+place of the name of the group, which differs between processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.export import ExportedProgram
+from torch.fx import Graph, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.dialects.torch_call import RANKS
+from spyre_mlir.driver.collectives import COLLECTIVE_FORMS, MeshPlace
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend import locations
+from spyre_mlir.frontend.call_objects import Inputs, as_call
+from spyre_mlir.frontend.graph_edits import call_before, operands_of
+from spyre_mlir.frontend.kernel_calls import is_collective
+
+_WAIT = "wait_tensor"
+
+
+def _distributed_tensor() -> type | None:
+    """The class DTensor; None if nothing has imported it, so that no tensor is one."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return None if module is None else module.DTensor
+
+
+def local_tensor(value: Any) -> Any:
+    """Return the shard of a distributed tensor that this rank has; other values unchanged."""
+    kind = _distributed_tensor()
+    return value.to_local() if kind is not None and isinstance(value, kind) else value
+
+
+def is_sharded(model: Any, inputs: Inputs) -> bool:
+    """Return whether a parameter, a buffer or an input is a distributed tensor."""
+    kind = _distributed_tensor()
+    if kind is None:
+        return False
+    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+    return any(isinstance(leaf, kind) for leaf in (*state, *pytree.tree_leaves(inputs)))
+
+
+def place_of(model: Any, inputs: Inputs) -> MeshPlace | None:
+    """Return the place of this process in the mesh of the distributed tensors; None without a process group.
+
+    Without distributed tensors, the ranks of the process group are the mesh.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    kind = _distributed_tensor()
+    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+    leaves = (*state, *pytree.tree_leaves(inputs))
+    mesh = next((leaf.device_mesh for leaf in leaves if kind is not None and isinstance(leaf, kind)), None)
+    if mesh is None or mesh.size() != dist.get_world_size():
+        return MeshPlace(dist.get_rank(), (dist.get_world_size(),))
+    return MeshPlace(dist.get_rank(), tuple(mesh.shape), tuple(mesh.mesh_dim_names or ()))
+
+
+def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
+    """Return the operations of this rank as a model of its local tensors, and the local inputs.
+
+    The parameters keep their names. Results that are distributed tensors are returned as local tensors.
+
+    Raises:
+        CompileError: The model fails, or calls a collective without a functional form.
+    """
+    state: dict[str, torch.Tensor] = {}
+    if isinstance(model, torch.nn.Module):
+        state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    args, kwargs = as_call(inputs)
+    leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    tensors = {index: leaf for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    wholes = [*state.values(), *tensors.values()]
+    local = LocalModel(model, {name: local_tensor(tensor) for name, tensor in state.items()}, list(tensors))
+
+    def run(*flat: torch.Tensor) -> list[torch.Tensor]:
+        """Call the model with distributed tensors of these local tensors; return its local results."""
+        whole = [_like(one, other) for one, other in zip(flat, wholes, strict=True)]
+        called = dict(enumerate(leaves)) | dict(zip(tensors, whole[len(state) :], strict=True))
+        call = structure.unflatten(list(called.values()))
+        if isinstance(model, torch.nn.Module):
+            result = torch.func.functional_call(model, dict(zip(state, whole, strict=False)), *call)
+        else:
+            result = model(*call[0], **call[1])
+        return local.keep(result)
+
+    try:
+        with (
+            torch.no_grad(),
+            locations.recording_all_frames(),
+            sdpa_kernel(SDPBackend.MATH),
+            functional_collectives(),
+        ):
+            trace = make_fx(run, _forms(), tracing_mode="fake", record_stack_traces=True)
+            local.graph = trace(*map(local_tensor, wholes))
+    except CompileError:
+        raise
+    except Exception as error:
+        raise locations.refusal_of_error(error, model) from error
+    return local, pytree.tree_map(local_tensor, inputs)
+
+
+class LocalModel(torch.nn.Module):
+    """A model of one rank: its operations as a graph, and its local tensors by the names of the whole tensors."""
+
+    def __init__(self, model: Any, state: dict[str, torch.Tensor], positions: Sequence[int]) -> None:
+        super().__init__()
+        self.graph: torch.fx.GraphModule | None = None
+        self._names, self._positions = list(state), list(positions)
+        for name, tensor in state.items():
+            *path, last = name.split(".")
+            holder: torch.nn.Module = self
+            for part in path:
+                if part not in holder._modules:
+                    holder.add_module(part, torch.nn.Module())
+                holder = cast(torch.nn.Module, holder._modules[part])
+            if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad:
+                holder.register_parameter(last, torch.nn.Parameter(tensor.detach(), requires_grad=False))
+            else:
+                holder.register_buffer(last, tensor)
+        call = self._call
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return call(args, kwargs)
+
+        with contextlib.suppress(ValueError, TypeError):
+            forward.__signature__ = inspect.signature(getattr(model, "forward", model))
+        self.forward = forward
+
+    def keep(self, result: Any) -> list[torch.Tensor]:
+        """Keep the structure of a result, with its leaves that are not tensors; return its local tensors."""
+        leaves, self._structure = pytree.tree_flatten(result)
+        self._results = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
+        #: The distributed tensors among the results, by index, without data.
+        kind = _distributed_tensor()
+        self.distributed = {
+            index: leaf
+            for index, leaf in enumerate(leaves)
+            if kind is not None and isinstance(leaf, kind)
+        }
+        return [local_tensor(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def _call(self, args: Any, kwargs: Any) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        state = [self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name) for name in self._names]
+        assert self.graph is not None
+        results = iter(Interpreter(self.graph).run(*state, *(leaves[index] for index in self._positions)))
+        return self._structure.unflatten([next(results) if fixed is None else fixed[0] for fixed in self._results])
+
+
+def _is_parameter(module: torch.nn.Module, name: str) -> bool:
+    path, _, last = name.rpartition(".")
+    return last in module.get_submodule(path)._parameters
+
+
+def _like(local: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the distribution of ``whole`` and other local data."""
+    kind = _distributed_tensor()
+    if kind is None or not isinstance(whole, kind):
+        return local
+    names, context = cast(Any, whole).__tensor_flatten__()
+    inner = {name: getattr(whole, name) for name in names}
+    inner |= {name: local for name, value in inner.items() if isinstance(value, torch.Tensor)}
+    return cast(Any, kind).__tensor_unflatten__(inner, context, whole.shape, whole.stride())
+
+
+def _forms() -> dict[Any, Callable[..., Any]]:
+    """Return the forms of collectives of DTensor that are not operations of ``_c10d_functional``."""
+    if _distributed_tensor() is None:
+        return {}
+    from torch.distributed import _functional_collectives as functional
+
+    def shard_dim_alltoall(tensor: Any, gather_dim: int, shard_dim: int, group_name: str) -> Any:
+        """Gather along one dim, and keep the part of this rank along another dim."""
+        group = dist.distributed_c10d._resolve_process_group(group_name)
+        whole = functional.all_gather_tensor(tensor, gather_dim, group)
+        part = whole.chunk(group.size(), shard_dim)[group.rank()]
+        return part.contiguous()
+
+    return {torch.ops._dtensor.shard_dim_alltoall.default: shard_dim_alltoall}
+
+
+@contextlib.contextmanager
+def functional_collectives() -> Iterator[None]:
+    """Context in which the functions of ``torch.distributed`` are their functional forms, as Dynamo traces them."""
+    if not (dist.is_available() and dist.is_initialized()):
+        yield
+        return
+    from torch.distributed._functional_collectives import traceable_collective_remaps
+
+    with contextlib.ExitStack() as restored:
+        for module in (dist, dist.distributed_c10d):
+            for function, form in traceable_collective_remaps.items():
+                if vars(module).get(function.__name__) is function:
+                    setattr(module, function.__name__, form)
+                    restored.callback(setattr, module, function.__name__, function)
+        yield
+
+
+def name_ranks(program: ExportedProgram) -> None:
+    """Bring the collectives of a graph into the form that programs have, in place.
+
+    Raises:
+        CompileError: A result of a collective is read without a wait, or a collective has no form in a program.
+    """
+    if not any(map(is_collective, program.graph.nodes)):
+        return
+    graph = program.graph
+    for node in list(graph.nodes):
+        if is_collective(node) and "coalesced" in cast(Any, node.target)._opname:
+            _separate(node)
+    for node in graph.nodes:
+        if is_collective(node) and cast(Any, node.target)._opname != _WAIT:
+            _name_ranks(node)
+    for node in list(graph.nodes):
+        if is_collective(node) and cast(Any, node.target)._opname == _WAIT:
+            node.replace_all_uses_with(cast(Node, node.args[0]))
+            graph.erase_node(node)
+    _rename_outputs(program, graph)
+    graph.lint()
+    program.graph_module.recompile()
+
+
+def _rename_outputs(program: ExportedProgram, graph: Graph) -> None:
+    """Name the results in the signature after the nodes that compute them now."""
+    outputs = cast(Sequence[Any], graph.output_node().args[0])
+    for node, spec in zip(outputs, program.graph_signature.output_specs, strict=True):
+        if isinstance(node, Node) and hasattr(spec.arg, "name"):
+            spec.arg.name = node.name
+
+
+def _separate(node: Node) -> None:
+    """Replace a coalesced collective by a collective for each of its tensors."""
+    operator = cast(Any, node.target)
+    single = getattr(torch.ops._c10d_functional, operator._opname.removesuffix("_coalesced")).default
+    tensors, *rest = node.args
+    for read in list(node.users):
+        one = call_before(read, single, cast(Any, tensors)[read.args[1]], *rest)
+        read.replace_all_uses_with(one)
+        node.graph.erase_node(read)
+    node.graph.erase_node(node)
+
+
+def _name_ranks(node: Node) -> None:
+    group = str(operands_of(node)["group_name"])
+    if group.startswith(RANKS):
+        return
+    name = cast(Any, node.target)._opname
+    schema = cast(Any, node.target)._schema
+    if schema.is_mutable or name not in COLLECTIVE_FORMS:
+        raise locations.refusal_at(
+            node, f"The collective {name} has no form in a program; the forms are {', '.join(COLLECTIVE_FORMS)}."
+        )
+    for user in node.users:
+        if getattr(user.target, "_opname", "") != _WAIT:
+            raise locations.refusal_at(
+                node,
+                f"The result of {name} is read before it is complete; call wait_tensor on the result first.",
+            )
+    try:
+        ranks = dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(group))
+    except (RuntimeError, ValueError, LookupError) as error:
+        raise locations.refusal_at(node, f"The process group '{group}' of {name} does not exist.") from error
+    operands = {**operands_of(node), "group_name": RANKS + ",".join(map(str, ranks))}
+    node.args, node.kwargs = tuple(operands.values()), {}
