@@ -52,7 +52,7 @@ def mesh_program(
         with simulated_rank(rank, shape, names) as device_mesh:
             program = model_program(build(device_mesh), inputs, dynamic, words, dict(options))
         if not hasattr(program, "place"):
-            raise CompileError(f"A model on a mesh must be one program, not {kind_of(program)}.")
+            raise program.reason if hasattr(program,"reason") else CompileError(f"A model on a mesh must be one program, not {kind_of(program)}.")
         programs.append(program)
     return MeshProgram(programs, shape)
 

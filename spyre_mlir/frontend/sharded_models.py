@@ -17,10 +17,12 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _special_op_to_preserve_cia
 from torch.export import ExportedProgram
+from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import Graph, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.torch_call import RANKS
@@ -32,6 +34,7 @@ from spyre_mlir.frontend.graph_edits import call_before, operands_of
 from spyre_mlir.frontend.kernel_calls import is_collective
 
 _WAIT = "wait_tensor"
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 
 
 def _distributed_tensor() -> type | None:
@@ -103,11 +106,13 @@ def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
         with (
             torch.no_grad(),
             locations.recording_all_frames(),
-            sdpa_kernel(SDPBackend.MATH),
+            # Attention on local tensors stays one operation, as in a trace of torch.export.
+            enable_python_dispatcher(),
+            _override_composite_implicit_decomp({_ATTENTION: _special_op_to_preserve_cia}),
             functional_collectives(),
         ):
             trace = make_fx(run, _forms(), tracing_mode="fake", record_stack_traces=True)
-            local.graph = trace(*map(local_tensor, wholes))
+            local.take(trace(*map(local_tensor, wholes)))
     except CompileError:
         raise
     except Exception as error:
@@ -120,19 +125,11 @@ class LocalModel(torch.nn.Module):
 
     def __init__(self, model: Any, state: dict[str, torch.Tensor], positions: Sequence[int]) -> None:
         super().__init__()
-        self.graph: torch.fx.GraphModule | None = None
+        # In a list, because a trace must not be a part of the model.
+        self._trace: list[torch.fx.GraphModule] = []
         self._names, self._positions = list(state), list(positions)
         for name, tensor in state.items():
-            *path, last = name.split(".")
-            holder: torch.nn.Module = self
-            for part in path:
-                if part not in holder._modules:
-                    holder.add_module(part, torch.nn.Module())
-                holder = cast(torch.nn.Module, holder._modules[part])
-            if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad:
-                holder.register_parameter(last, torch.nn.Parameter(tensor.detach(), requires_grad=False))
-            else:
-                holder.register_buffer(last, tensor)
+            self._register(name, tensor, isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad)
         call = self._call
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -141,6 +138,40 @@ class LocalModel(torch.nn.Module):
         with contextlib.suppress(ValueError, TypeError):
             forward.__signature__ = inspect.signature(getattr(model, "forward", model))
         self.forward = forward
+
+    def _register(self, name: str, tensor: torch.Tensor, is_parameter: bool) -> None:
+        *path, last = name.split(".")
+        holder: torch.nn.Module = self
+        for part in path:
+            if part not in holder._modules:
+                holder.add_module(part, torch.nn.Module())
+            holder = cast(torch.nn.Module, holder._modules[part])
+        if is_parameter:
+            holder.register_parameter(last, torch.nn.Parameter(tensor.detach(), requires_grad=False))
+        else:
+            holder.register_buffer(last, tensor)
+
+    def take(self, trace: torch.fx.GraphModule) -> None:
+        """Take the trace of the model: its constants become numbers or buffers, its views may copy."""
+        self._trace = [trace]
+        graph = trace.graph
+        first = next(iter(graph.nodes))
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+            # Another trace may give other strides, which a view would refuse.
+            node.target = torch.ops.aten.reshape.default
+        for node in graph.find_nodes(op="get_attr"):
+            constant = getattr(trace, cast(str, node.target))
+            with graph.inserting_before(node if constant.dim() == 0 else first):
+                if constant.dim() == 0:
+                    number = graph.call_function(torch.ops.aten.full.default, ((), constant.item()))
+                    number.kwargs = {"dtype": constant.dtype}
+                else:
+                    number = graph.placeholder(cast(str, node.target))
+                    self._register(cast(str, node.target), constant, False)
+                    self._names.insert(0, cast(str, node.target))
+                    first = number
+            node.replace_all_uses_with(number)
+            graph.erase_node(node)
 
     def keep(self, result: Any) -> list[torch.Tensor]:
         """Keep the structure of a result, with its leaves that are not tensors; return its local tensors."""
@@ -158,8 +189,7 @@ class LocalModel(torch.nn.Module):
     def _call(self, args: Any, kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
         state = [self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name) for name in self._names]
-        assert self.graph is not None
-        results = iter(Interpreter(self.graph).run(*state, *(leaves[index] for index in self._positions)))
+        results = iter(Interpreter(self._trace[0]).run(*state, *(leaves[index] for index in self._positions)))
         return self._structure.unflatten([next(results) if fixed is None else fixed[0] for fixed in self._results])
 
 
