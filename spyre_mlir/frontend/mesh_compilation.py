@@ -52,7 +52,9 @@ def mesh_program(
         with simulated_rank(rank, shape, names) as device_mesh:
             program = model_program(build(device_mesh), inputs, dynamic, words, dict(options))
         if not hasattr(program, "place"):
-            raise program.reason if hasattr(program,"reason") else CompileError(f"A model on a mesh must be one program, not {kind_of(program)}.")
+            raise getattr(program, "reason", None) or CompileError(
+                f"A model on a mesh must be one program, not {kind_of(program)}."
+            )
         programs.append(program)
     return MeshProgram(programs, shape)
 
@@ -64,7 +66,7 @@ def simulated_rank(rank: int, shape: Sequence[int], names: tuple[str, ...] | Non
     PyTorch's group "fake" runs collectives without data, so DTensor takes the shards of the rank from the whole tensor.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import placement_types
+    from torch.distributed.tensor import debug, placement_types
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
@@ -79,6 +81,8 @@ def simulated_rank(rank: int, shape: Sequence[int], names: tuple[str, ...] | Non
 
     scattered = placement_types.mesh_scatter
     dist.init_process_group("fake", rank=rank, world_size=math.prod(shape), store=FakeStore())
+    # The cache has meshes of another rank, which are equal to the mesh of this rank.
+    debug._clear_sharding_prop_cache()
     try:
         placement_types.mesh_scatter = scatter
         yield init_device_mesh("cpu", tuple(shape), mesh_dim_names=names)
