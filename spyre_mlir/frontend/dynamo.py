@@ -65,6 +65,7 @@ from spyre_mlir.frontend.operations import (
     UnsharedMemoryError,
 )
 from spyre_mlir.frontend.random_numbers import UndrawnError
+from spyre_mlir.frontend.sharded_models import compiled_shards, is_on_a_mesh
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
@@ -335,7 +336,8 @@ class CompiledGraph:
         key = (autocast_dtype(None), *map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
             with _disable_current_modes(), ignoring_marks():
-                self.programs[key] = self.compile(self.model, inputs)
+                compile = partial(compiled_shards, self.compile) if is_on_a_mesh(inputs) else self.compile
+                self.programs[key] = compile(self.model, inputs)
         return self.programs[key]
 
     def _sized(

@@ -46,7 +46,10 @@ def _distributed_tensor() -> type | None:
 def local_tensor(value: Any) -> Any:
     """Return the shard of a distributed tensor that this rank has; other values unchanged."""
     kind = _distributed_tensor()
-    return value.to_local() if kind is not None and isinstance(value, kind) else value
+    if kind is None or not isinstance(value, kind):
+        return value
+    local = cast(Any, value).to_local().detach()
+    return torch.nn.Parameter(local, requires_grad=False) if isinstance(value, torch.nn.Parameter) else local
 
 
 def is_sharded(model: Any, inputs: Inputs) -> bool:
@@ -120,6 +123,35 @@ def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
     return local, pytree.tree_map(local_tensor, inputs)
 
 
+def is_on_a_mesh(inputs: Sequence[Any]) -> bool:
+    """Return whether the inputs of a graph of Dynamo or AOTAutograd have a distributed tensor or a mesh."""
+    plain = (torch.Tensor, int, float, complex, str, type(None))
+    return is_sharded(None, inputs) or any(not isinstance(value, plain) for value in inputs)
+
+
+def compiled_shards(
+    compile: Callable[..., Callable[..., Any]], function: Callable[..., Any], inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo for its local tensors; the callable takes and returns distributed tensors.
+
+    Inputs that are not tensors, such as meshes, are fixed: Dynamo compiles another graph for others.
+    """
+    local, _ = localized(function, inputs)
+    positions = [index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+    names = [name for index, name in enumerate(inspect.signature(function).parameters) if index in positions]
+    program = compile(local.of_tensors(names), [local_tensor(inputs[index]) for index in positions])
+
+    def call(*inputs: Any) -> Any:
+        """Run the program on the local tensors."""
+        results = list(program(*(local_tensor(inputs[index]) for index in positions)))
+        return tuple(
+            _like(result, local.distributed[index]) if index in local.distributed else result
+            for index, result in enumerate(results)
+        )
+
+    return call
+
+
 class LocalModel(torch.nn.Module):
     """A model of one rank: its operations as a graph, and its local tensors by the names of the whole tensors."""
 
@@ -186,10 +218,23 @@ class LocalModel(torch.nn.Module):
         }
         return [local_tensor(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
+    def of_tensors(self, names: Sequence[str]) -> Callable[..., Any]:
+        """Return the model as a function of its input tensors alone, which have these names."""
+
+        def run(*tensors: torch.Tensor) -> Any:
+            return self._run(tensors)
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        run.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+        return run
+
     def _call(self, args: Any, kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
+        return self._run([leaves[index] for index in self._positions])
+
+    def _run(self, tensors: Sequence[torch.Tensor]) -> Any:
         state = [self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name) for name in self._names]
-        results = iter(Interpreter(self._trace[0]).run(*state, *(leaves[index] for index in self._positions)))
+        results = iter(Interpreter(self._trace[0]).run(*state, *tensors))
         return self._structure.unflatten([next(results) if fixed is None else fixed[0] for fixed in self._results])
 
 
