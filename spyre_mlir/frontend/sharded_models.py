@@ -130,16 +130,19 @@ def is_on_a_mesh(inputs: Sequence[Any]) -> bool:
 
 
 def compiled_shards(
-    compile: Callable[..., Callable[..., Any]], function: Callable[..., Any], inputs: Sequence[Any]
+    compile: Callable[[LocalModel, Sequence[str], Sequence[Any]], Callable[..., Any]],
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
 ) -> Callable[..., Any]:
     """Compile a graph of Dynamo for its local tensors; the callable takes and returns distributed tensors.
 
-    Inputs that are not tensors, such as meshes, are fixed: Dynamo compiles another graph for others.
+    ``compile`` compiles the local model with the names and the values of its tensors. Inputs that are not tensors, such
+    as meshes, are fixed: Dynamo compiles another graph for others.
     """
     local, _ = localized(function, inputs)
     positions = [index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
     names = [name for index, name in enumerate(inspect.signature(function).parameters) if index in positions]
-    program = compile(local.of_tensors(names), [local_tensor(inputs[index]) for index in positions])
+    program = compile(local, names, [local_tensor(inputs[index]) for index in positions])
 
     def call(*inputs: Any) -> Any:
         """Run the program on the local tensors."""
@@ -228,14 +231,25 @@ class LocalModel(torch.nn.Module):
         run.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
         return run
 
+    @property
+    def trace(self) -> torch.fx.GraphModule:
+        """The graph on the input tensors, for a model without state; ``CompileError`` if it has constants."""
+        if self._names:
+            raise CompileError("A graph on the device has constants that are not numbers.")
+        return self._trace[0]
+
+    def finish(self, results: Any) -> Any:
+        """Return the result of the model from its tensors."""
+        rest = iter(results)
+        return self._structure.unflatten([next(rest) if fixed is None else fixed[0] for fixed in self._results])
+
     def _call(self, args: Any, kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
         return self._run([leaves[index] for index in self._positions])
 
     def _run(self, tensors: Sequence[torch.Tensor]) -> Any:
         state = [self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name) for name in self._names]
-        results = iter(Interpreter(self._trace[0]).run(*state, *tensors))
-        return self._structure.unflatten([next(results) if fixed is None else fixed[0] for fixed in self._results])
+        return self.finish(Interpreter(self._trace[0]).run(*state, *tensors))
 
 
 def _is_parameter(module: torch.nn.Module, name: str) -> bool:
