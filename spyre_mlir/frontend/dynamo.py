@@ -622,6 +622,7 @@ def _copied(graph: GraphModule) -> GraphModule:
     copied.graph = Graph()
     output = copied.graph.graph_copy(graph.graph, {})
     copied.graph.output(output)
+    copied.recompile()
     return copied
 
 
