@@ -10,9 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import Bundle, KernelArgument, Levels
 from spyre_mlir.bundle.transfer import Images, laid_out, same_moves
-from spyre_mlir.driver.collectives import CollectiveStep, over_process_group
+from spyre_mlir.driver.collectives import CollectiveStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
@@ -132,7 +133,7 @@ def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str,
     try:
         step, array = next(run)
         while True:
-            step, array = run.send(over_process_group(step, array))
+            step, array = run.send(eager_mode.load().over_process_group(step, array))
     except StopIteration as end:
         return end.value
 

@@ -47,7 +47,7 @@ from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.meta_tensors import stand_ins
 from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.frontend.piecewise import PiecewiseProgram
-from spyre_mlir.frontend.sharded_models import is_sharded, localized, place_of
+from spyre_mlir.frontend.sharded_models import is_sharded, is_simulated, localized, place_of
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, to_device
 
@@ -365,7 +365,8 @@ def _in_pieces(
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
     # An exported program is one graph, without Python code that could run between pieces.
-    if not options.fallback or not callable(model) or hasattr(model, "graph_signature"):
+    # The pieces of one rank would wait for the pieces of the others.
+    if not options.fallback or not callable(model) or hasattr(model, "graph_signature") or is_simulated():
         raise reason
     if (
         options.layouts

@@ -77,6 +77,11 @@ def place_of(model: Any, inputs: Inputs) -> MeshPlace | None:
     return MeshPlace(dist.get_rank(), tuple(mesh.shape), tuple(mesh.mesh_dim_names or ()))
 
 
+def is_simulated() -> bool:
+    """Return whether this process is one rank of a mesh without other processes (``mesh_compilation.py``)."""
+    return dist.is_available() and dist.is_initialized() and dist.get_backend() == "fake"
+
+
 def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
     """Return the operations of this rank as a model of its local tensors, and the local inputs.
 

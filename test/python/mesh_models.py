@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleInputOutput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -120,14 +121,17 @@ class Experts(nn.Module):
 
 
 def attention_plan() -> dict[str, Any]:
+    """Return a plan that splits attention by heads."""
     return {"q": ColwiseParallel(), "k": ColwiseParallel(), "v": ColwiseParallel(), "o": RowwiseParallel()}
 
 
 def mlp_plan() -> dict[str, Any]:
+    """Return a plan that splits an MLP by columns, then by rows."""
     return {"gate": ColwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
 
 
 def words_plan() -> dict[str, Any]:
+    """Return a plan that splits the embedding and the head by vocabulary."""
     return {
         "embedding": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(output_layouts=Replicate()),
@@ -135,11 +139,13 @@ def words_plan() -> dict[str, Any]:
 
 
 def layer_plan(prefix: str = "") -> dict[str, Any]:
+    """Return the plan of a layer whose name has this prefix."""
     parts = {"attention": attention_plan(), "mlp": mlp_plan()}
     return {f"{prefix}{part}.{name}": style for part, plan in parts.items() for name, style in plan.items()}
 
 
 def llama_plan() -> dict[str, Any]:
+    """Return the plan of a whole model."""
     return words_plan() | layer_plan("layers.0.") | layer_plan("layers.1.")
 
 
@@ -170,11 +176,22 @@ def expert_parallel(mesh: Any) -> nn.Module:
     return model
 
 
+def sequence_parallel(mesh: Any) -> nn.Module:
+    """Return a layer whose rows are distributed between its matmuls; its input and its result are whole."""
+    whole_rows = PrepareModuleInputOutput(
+        input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_input=True,
+        output_layouts=(Shard(1),), desired_output_layouts=(Replicate(),),
+    )  # fmt: skip
+    return parallelize_module(parallel(Layer, sequence_plan)(mesh), mesh, whole_rows)
+
+
 def rows(*shape: int) -> torch.Tensor:
+    """Return random numbers, the same in each process."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1)).half()
 
 
 def tokens(*shape: int) -> torch.Tensor:
+    """Return random tokens, the same in each process."""
     return torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(1))
 
 
@@ -184,5 +201,6 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], nn.Module], t
     "attention": (Attention, parallel(Attention, attention_plan), rows(1, 32, DIM)),
     "words": (Words, parallel(Words, words_plan), tokens(2, 16)),
     "experts": (Experts, expert_parallel, rows(32, DIM)),
+    "sequence": (Layer, sequence_parallel, rows(1, 32, DIM)),
     "llama": (Llama, parallel(Llama, llama_plan), tokens(1, 32)),
 }
