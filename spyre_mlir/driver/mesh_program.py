@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.driver.collectives import CollectiveStep, combine
+from spyre_mlir.driver.mesh_timeline import MeshTimeline, mesh_timeline
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import bind, on_the_host, warn_of_losses
 from spyre_mlir.driver.steps import stepped
@@ -65,6 +66,28 @@ class MeshProgram:
             warn_of_losses(one._built)
             results.append(finish([values[name] for name in one.returned]))
         return results
+
+    def timeline(self) -> MeshTimeline:
+        """Return the time of each engine of each rank; it ranks plans and does not predict times.
+
+        Raises:
+            CompileError: The device file does not have the rates of the link between cards, which are assumptions.
+        """
+        return mesh_timeline(self.ranks)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the timeline of all ranks as a picture, and return its path.
+
+        Args:
+            path: The output file, which ends in ``.svg``.
+
+        Raises:
+            CompileError: The path has another ending, or the device file does not have the rates of the link.
+        """
+        if Path(path).suffix != ".svg":
+            raise CompileError(f"The picture of a mesh is an .svg file, not {str(path)!r}; a rank has other reports.")
+        Path(path).write_text(self.timeline().svg(Path(path).stem), encoding="utf-8")
+        return Path(path)
 
     def save(self, folder: str | Path) -> None:
         """Write the program of each rank, with its own weights, to a folder ``rank_<number>``.
