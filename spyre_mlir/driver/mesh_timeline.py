@@ -20,7 +20,7 @@ from spyre_mlir.driver.steps import HostStep, Transfers, sequences
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import MARGIN, Page
 from spyre_mlir.tables import aligned
-from spyre_mlir.target.target import Target, default_target
+from spyre_mlir.target.target import LinkRates, Target, default_target
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
@@ -111,8 +111,10 @@ _ROW, _BAR, _NAMES, _WIDTH = 18, 13, 70, 900
 _STYLE = ".device {fill: #4589ff} .host {fill: #8d8d8d} .link {fill: #ff832b}"
 
 
-def mesh_timeline(programs: Sequence[Program]) -> MeshTimeline:
+def mesh_timeline(programs: Sequence[Program], rates: LinkRates | None = None) -> MeshTimeline:
     """Return the timeline of the programs of all ranks, in the order of the ranks.
+
+    ``rates`` replace the rates of the device file.
 
     Raises:
         CompileError: The device file does not have the rates of the link.
@@ -122,7 +124,7 @@ def mesh_timeline(programs: Sequence[Program]) -> MeshTimeline:
     free: dict[tuple[int, str], float] = defaultdict(float)
     rest = [list(sequences(program.steps)) for program in programs]
     lines = [iter(program.timelines) for program in programs]
-    targets = [_target(program) for program in programs]
+    link = rates or _target(programs[0]).link
     link_bytes = 0
 
     def add(rank: int, engine: str, steps: Sequence, begin: float, time: float, use: LinkUse | None = None) -> None:
@@ -153,7 +155,7 @@ def mesh_timeline(programs: Sequence[Program]) -> MeshTimeline:
             break
         step = calls[0][1]
         assert isinstance(step, CollectiveStep)
-        use = link_use(step.operation, len(group), step.bytes, targets[group[0]].link)
+        use = link_use(step.operation, len(group), step.bytes, link)
         link_bytes += use.bytes
         begin = max(earliest(rank, "link", [call]) for rank, call in calls)
         for rank, call in calls:

@@ -31,12 +31,7 @@ def mesh_program(
 
     Ranks whose programs are equal but for the data of parameters share one compilation through the cache of programs.
     """
-    names = tuple(map(str, mesh)) if isinstance(mesh, Mapping) else None
-    shape = tuple(mesh.values() if isinstance(mesh, Mapping) else mesh)
-    if not shape or any(not isinstance(size, int) or size < 1 for size in shape):
-        raise CompileError(
-            f"The option 'mesh' has the extent of each dim, as (4,) or {{'tp': 4}}, not {mesh!r:.60}."
-        )
+    shape, names = mesh_shape(mesh)
     if not callable(build) or isinstance(build, torch.nn.Module):
         raise CompileError(
             "With the option 'mesh', compile takes a function from a device mesh to the model of one rank, not "
@@ -57,6 +52,17 @@ def mesh_program(
             )
         programs.append(program)
     return MeshProgram(programs, shape)
+
+
+def mesh_shape(mesh: Any) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
+    """Return the extents of the dims of a mesh and their names, None without names; ``CompileError`` for others."""
+    names = tuple(map(str, mesh)) if isinstance(mesh, Mapping) else None
+    shape = tuple(mesh.values() if isinstance(mesh, Mapping) else mesh)
+    if not shape or any(not isinstance(size, int) or size < 1 for size in shape):
+        raise CompileError(
+            f"The option 'mesh' has the extent of each dim, as (4,) or {{'tp': 4}}, not {mesh!r:.60}."
+        )
+    return shape, names
 
 
 @contextlib.contextmanager

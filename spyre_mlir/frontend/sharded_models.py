@@ -13,12 +13,14 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export.utils import _special_op_to_preserve_cia
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import Graph, Interpreter, Node
@@ -110,6 +112,7 @@ def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
             result = model(*call[0], **call[1])
         return local.keep(result)
 
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with (
             torch.no_grad(),
@@ -119,8 +122,8 @@ def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
             _override_composite_implicit_decomp({_ATTENTION: _special_op_to_preserve_cia}),
             functional_collectives(),
         ):
-            trace = make_fx(run, _forms(), tracing_mode="fake", record_stack_traces=True)
-            local.take(trace(*map(local_tensor, wholes)))
+            trace = make_fx(run, _forms(), record_stack_traces=True)
+            local.take(trace(*map(partial(_without_data, mode), map(local_tensor, wholes))))
     except CompileError:
         raise
     except Exception as error:
@@ -220,9 +223,7 @@ class LocalModel(torch.nn.Module):
         #: The distributed tensors among the results, by index, without data.
         kind = _distributed_tensor()
         self.distributed = {
-            index: leaf
-            for index, leaf in enumerate(leaves)
-            if kind is not None and isinstance(leaf, kind)
+            index: leaf for index, leaf in enumerate(leaves) if kind is not None and isinstance(leaf, kind)
         }
         return [local_tensor(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -241,19 +242,34 @@ class LocalModel(torch.nn.Module):
         """The graph on the input tensors, for a model without state; ``CompileError`` if it has constants."""
         if self._names:
             raise CompileError("A graph on the device has constants that are not numbers.")
+        return self.operations
+
+    @property
+    def operations(self) -> torch.fx.GraphModule:
+        """The graph on the tensors of the model, of which there are ``state_count``, and on the input tensors."""
         return self._trace[0]
+
+    @property
+    def state_count(self) -> int:
+        """The number of tensors of the model."""
+        return len(self._names)
 
     def finish(self, results: Any) -> Any:
         """Return the result of the model from its tensors."""
         rest = iter(results)
-        return self._structure.unflatten([next(rest) if fixed is None else fixed[0] for fixed in self._results])
+        return self._structure.unflatten(
+            [next(rest) if fixed is None else fixed[0] for fixed in self._results]
+        )
 
     def _call(self, args: Any, kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
         return self._run([leaves[index] for index in self._positions])
 
     def _run(self, tensors: Sequence[torch.Tensor]) -> Any:
-        state = [self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name) for name in self._names]
+        state = [
+            self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name)
+            for name in self._names
+        ]
         return self.finish(Interpreter(self._trace[0]).run(*state, *tensors))
 
 
@@ -271,6 +287,14 @@ def _like(local: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     inner = {name: getattr(whole, name) for name in names}
     inner |= {name: local for name, value in inner.items() if isinstance(value, torch.Tensor)}
     return cast(Any, kind).__tensor_unflatten__(inner, context, whole.shape, whole.stride())
+
+
+def _without_data(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor for a trace; a tensor of the meta device becomes a tensor of the host, as the inputs."""
+    if not tensor.is_meta:
+        return mode.from_tensor(tensor)
+    with mode:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
 def _forms() -> dict[Any, Callable[..., Any]]:
@@ -358,7 +382,8 @@ def _name_ranks(node: Node) -> None:
     schema = cast(Any, node.target)._schema
     if schema.is_mutable or name not in COLLECTIVE_FORMS:
         raise locations.refusal_at(
-            node, f"The collective {name} has no form in a program; the forms are {', '.join(COLLECTIVE_FORMS)}."
+            node,
+            f"The collective {name} has no form in a program; the forms are {', '.join(COLLECTIVE_FORMS)}.",
         )
     for user in node.users:
         if getattr(user.target, "_opname", "") != _WAIT:

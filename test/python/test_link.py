@@ -18,18 +18,18 @@ RATES = LinkRates(A, B)
 
 #: Time and bytes of all ranks, for n ranks, S bytes of each, and L = log2(n).
 CLOSED_FORMS = {
-    ("all_reduce", "ring"): lambda n, s, l: (2 * (n - 1) * (A + s / (n * B)), 2 * (n - 1) * s),
-    ("all_reduce", "tree"): lambda n, s, l: (2 * l * (A + s / B), 2 * (n - 1) * s),
-    ("all_reduce", "direct"): lambda n, s, l: (A + (n - 1) * s / B, n * (n - 1) * s),
-    ("all_gather_into_tensor", "ring"): lambda n, s, l: ((n - 1) * (A + s / B), n * (n - 1) * s),
-    ("all_gather_into_tensor", "tree"): lambda n, s, l: (l * A + (n - 1) * s / B, n * (n - 1) * s),
-    ("all_gather_into_tensor", "direct"): lambda n, s, l: (A + (n - 1) * s / B, n * (n - 1) * s),
-    ("reduce_scatter_tensor", "ring"): lambda n, s, l: ((n - 1) * (A + s / (n * B)), (n - 1) * s),
-    ("reduce_scatter_tensor", "direct"): lambda n, s, l: (A + (n - 1) * s / (n * B), (n - 1) * s),
-    ("all_to_all_single", "ring"): lambda n, s, l: ((n - 1) * (A + s / (n * B)), (n - 1) * s),
-    ("all_to_all_single", "direct"): lambda n, s, l: (A + (n - 1) * s / (n * B), (n - 1) * s),
-    ("broadcast", "tree"): lambda n, s, l: (l * (A + s / B), (n - 1) * s),
-    ("broadcast", "direct"): lambda n, s, l: (A + (n - 1) * s / B, (n - 1) * s),
+    ("all_reduce", "ring"): lambda n, s, log: (2 * (n - 1) * (A + s / (n * B)), 2 * (n - 1) * s),
+    ("all_reduce", "tree"): lambda n, s, log: (2 * log * (A + s / B), 2 * (n - 1) * s),
+    ("all_reduce", "direct"): lambda n, s, log: (A + (n - 1) * s / B, n * (n - 1) * s),
+    ("all_gather_into_tensor", "ring"): lambda n, s, log: ((n - 1) * (A + s / B), n * (n - 1) * s),
+    ("all_gather_into_tensor", "tree"): lambda n, s, log: (log * A + (n - 1) * s / B, n * (n - 1) * s),
+    ("all_gather_into_tensor", "direct"): lambda n, s, log: (A + (n - 1) * s / B, n * (n - 1) * s),
+    ("reduce_scatter_tensor", "ring"): lambda n, s, log: ((n - 1) * (A + s / (n * B)), (n - 1) * s),
+    ("reduce_scatter_tensor", "direct"): lambda n, s, log: (A + (n - 1) * s / (n * B), (n - 1) * s),
+    ("all_to_all_single", "ring"): lambda n, s, log: ((n - 1) * (A + s / (n * B)), (n - 1) * s),
+    ("all_to_all_single", "direct"): lambda n, s, log: (A + (n - 1) * s / (n * B), (n - 1) * s),
+    ("broadcast", "tree"): lambda n, s, log: (log * (A + s / B), (n - 1) * s),
+    ("broadcast", "direct"): lambda n, s, log: (A + (n - 1) * s / B, (n - 1) * s),
 }
 
 
