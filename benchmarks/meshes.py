@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Large language models by shapes on meshes of cards: time per token by assumed rates of the link, memory, compile time."""
+"""Language models by shapes on meshes of cards: time per token by assumed rates of the link, memory, compile time."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks.measure import apart, peak_bytes
@@ -79,20 +80,25 @@ def _plan(shape: Shape, cards: int) -> dict[str, float]:
     begun = time.perf_counter()
     figures: dict[str, float] = {}
     for phase, rows in (("prefill", PROMPT), ("decode", 1)):
-        inputs = torch.zeros(1, rows, shape.columns, dtype=torch.float16), torch.zeros(1, rows, dtype=torch.int64)
+        inputs = (
+            torch.zeros(1, rows, shape.columns, dtype=torch.float16),
+            torch.zeros(1, rows, dtype=torch.int64),
+        )
         layer, ends = (
-            _program(lambda mesh, build=build: build(shape, mesh, rows), (x,), cards)
+            _program(partial(build, shape, rows), (x,), cards)
             for build, x in zip((_layer, _ends), inputs, strict=True)
         )
         for rate in RATES:
             us = shape.layers * _time(layer, cards, rate) + _time(ends, cards, rate)
             figures[f"{phase}_us_{rate:g}"] = us / rows
     parts = [
-        spyre_mlir.memory(lambda mesh, build=build: build(shape, mesh, PROMPT), (cards,), inputs=(x,))
+        spyre_mlir.memory(partial(build, shape, PROMPT), (cards,), inputs=(x,))
         for build, x in ((_layer, torch.zeros(1, PROMPT, shape.columns).half()), (_ends, inputs[1]))
     ]
     of_layers = shape.layers * (parts[0].weights_bytes + parts[0].caches_bytes)
-    figures["gb"] = (of_layers + parts[1].weights_bytes + max(part.intermediates_bytes for part in parts)) / 1e9
+    figures["gb"] = (
+        of_layers + parts[1].weights_bytes + max(part.intermediates_bytes for part in parts)
+    ) / 1e9
     return {**figures, "seconds": time.perf_counter() - begun}
 
 
@@ -119,8 +125,8 @@ def _time(program: Any, cards: int, rate: float) -> float:
 # The models, in plain DTensor code.
 
 
-def _layer(shape: Shape, mesh: Any, rows: int) -> Any:
-    """Return a layer of one rank, on the meta device; with one row, the layer reads a cache of ``CONTEXT`` positions."""
+def _layer(shape: Shape, rows: int, mesh: Any) -> Any:
+    """Return a layer of one rank, on the meta device; with one row, it reads a cache of ``CONTEXT`` positions."""
     import torch
     from torch import nn
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -163,10 +169,11 @@ def _layer(shape: Shape, mesh: Any, rows: int) -> Any:
             )
             k, v = (each[:, first : first + groups] for each in (k, v))
             end = CONTEXT if rows == 1 else rows
-            self.keys[:, :, end - rows : end] = k
-            self.values[:, :, end - rows : end] = v
+            keys, values = self.get_buffer("keys"), self.get_buffer("values")
+            keys[:, :, end - rows : end] = k
+            values[:, :, end - rows : end] = v
             if rows == 1:
-                k, v = self.keys, self.values
+                k, v = keys, values
             y = F.scaled_dot_product_attention(q, k, v, is_causal=rows > 1, enable_gqa=True)
             return self.o(y.transpose(1, 2).reshape(1, rows, -1))
 
@@ -178,7 +185,8 @@ def _layer(shape: Shape, mesh: Any, rows: int) -> Any:
             weights = weights.redistribute(mesh, [Shard(0)])
             whole = whole.expand(shape.experts, rows, shape.columns)
             y = torch.bmm(F.silu(torch.bmm(whole, self.gates)) * torch.bmm(whole, self.ups), self.downs)
-            return (y * weights).sum(0).full_tensor().unsqueeze(0)
+            whole_sum: Any = (y * weights).sum(0)
+            return whole_sum.full_tensor().unsqueeze(0)
 
     with torch.device("meta"):
         layer = Layer().half()
@@ -193,7 +201,7 @@ def _layer(shape: Shape, mesh: Any, rows: int) -> Any:
     return parallelize_module(layer, mesh, plan)
 
 
-def _ends(shape: Shape, mesh: Any, rows: int) -> Any:
+def _ends(shape: Shape, rows: int, mesh: Any) -> Any:
     """Return the embedding, the norm and the head of the last position, on the meta device."""
     import torch
     from torch import nn

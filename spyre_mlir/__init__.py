@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
 
 __all__ = [
-    "CompileError", "DeviceTensor", "DynamicProgram", "EightBitLinear", "FallbackWarning",
-    "HostWorkWarning", "MemoryUse", "MeshProgram", "PassWarning", "PiecewiseProgram", "Program", "RangeWarning", "RecompileWarning",
-    "__version__", "arange", "clear_tensor_dims", "compile", "declare_tensor_dim", "device_report", "empty",
-    "for_each_tile", "full", "load", "load_eight_bits", "memory", "name_tensor_dims", "restickify", "spyre_hint",
-    "to_device", "torch_backend", "zeros",
+    "CompileError", "DeviceTensor", "DynamicProgram", "EightBitLinear", "FallbackWarning", "HostWorkWarning",
+    "MemoryUse", "MeshProgram", "PassWarning", "PiecewiseProgram", "Program", "RangeWarning",
+    "RecompileWarning", "__version__", "arange", "clear_tensor_dims", "compile", "declare_tensor_dim",
+    "device_report", "empty", "for_each_tile", "full", "load", "load_eight_bits", "memory",
+    "name_tensor_dims", "restickify", "spyre_hint", "to_device", "torch_backend", "zeros",
 ]  # fmt: skip
 
 moved_modules.install()

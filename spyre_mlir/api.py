@@ -38,6 +38,16 @@ def compile(
 ) -> DynamicProgram[Program]: ...
 
 
+@overload
+def compile(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    mesh: Sequence[int] | Mapping[str, int],
+    **options: Unpack[compilation.CompileKeywords],
+) -> MeshProgram: ...
+
+
 @compilation.with_pipeline_options
 def compile(
     module_or_mlir: Any,
@@ -99,8 +109,8 @@ def compile(
         **pipeline_options: The options of the pipeline, the fields of ``SpyrePipeline``.
 
     Returns:
-        The program; a ``MeshProgram`` with ``mesh``, a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for "ktir", and a ``PiecewiseProgram``
-        for a model whose shapes or branches depend on values.
+        The program; a ``MeshProgram`` with ``mesh``, a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for
+        "ktir", and a ``PiecewiseProgram`` for a model whose shapes or branches depend on values.
 
     Raises:
         CompileError: The model, the module or an option is rejected; the message says what to change.
@@ -128,7 +138,8 @@ def load(folder: str | Path, numerics: str | None = None) -> Any:
         numerics: Numerics of the simulator, "ieee" or "dl16"; the numerics of the saved program by default.
 
     Returns:
-        The program; call it by position. It returns tensors for tensors, on their device, and arrays for arrays.
+        The program, or the ``MeshProgram``; call it by position. It returns tensors for tensors, on their device, and
+        arrays for arrays.
 
     Raises:
         CompileError: The folder is not a program, a file of it is damaged (the message names it), or ``numerics`` is

@@ -70,7 +70,9 @@ def _doubling(ranks: int, size: int) -> Iterator[Round]:
         known *= 2
 
 
-def _direct(part_bytes: Callable[[int, int], int], senders: bool = True) -> Callable[[int, int], Iterator[Round]]:
+def _direct(
+    part_bytes: Callable[[int, int], int], senders: bool = True
+) -> Callable[[int, int], Iterator[Round]]:
     """Return one round in which every rank, or only one rank, sends a part to every other rank."""
 
     def messages(ranks: int, size: int) -> Iterator[Round]:
@@ -121,8 +123,8 @@ def link_use(operation: str, ranks: int, size: int, rates: LinkRates) -> LinkUse
     """
     if rates.sent_bytes_per_ns <= 0:
         raise CompileError(
-            "The rates of the link between cards are unknown; give message_ns and sent_bytes_per_ns in the section [link] of "
-            "a device file."
+            "The rates of the link between cards are unknown; give message_ns and sent_bytes_per_ns in the section "
+            "[link] of a device file."
         )
     uses = []
     for algorithm, messages in ALGORITHMS[operation].items():

@@ -2,7 +2,8 @@
 """Collectives of a program of several cards: steps between the steps of the device, and the exchange of their data.
 
 A collective has the public name of its operation in ``torch.distributed`` (the library ``_c10d_functional``). In one
-process, ``combine`` computes the results of all ranks; under ``torchrun``, ``frontend/process_groups.py`` calls PyTorch.
+process, ``combine`` computes the results of all ranks; under ``torchrun``, ``frontend/process_groups.py`` calls
+PyTorch.
 """
 
 from __future__ import annotations
@@ -81,19 +82,27 @@ class CollectiveStep:
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> CollectiveStep:
         """Create a step from JSON values; any exception for values that do not describe a step."""
-        texts = {key: tuple(map(str, plain[key])) for key in ("inputs", "outputs")}
-        numbers = {key: tuple(map(int, plain[key])) for key in ("ranks", "shape", "result_shape")}
-        step = cls(
-            name=str(plain["name"]), operation=str(plain["operation"]), arguments=dict(plain["arguments"]),
-            element=str(plain["element"]), **texts, **numbers,
-        )  # fmt: skip
+        inputs, outputs = (tuple(map(str, plain[key])) for key in ("inputs", "outputs"))
+        ranks, *shapes = (tuple(map(int, plain[key])) for key in ("ranks", "shape", "result_shape"))
+        name, operation, element = (str(plain[key]) for key in ("name", "operation", "element"))
+        step = cls(name, inputs, outputs, operation, dict(plain["arguments"]), ranks, element, *shapes)
         if step.operation not in COLLECTIVE_FORMS or step.element not in NUMBER_TYPES or not step.ranks:
             raise ValueError(f"'{step.operation}' of '{step.element}' is not a collective")
         return step
 
     def to_plain(self) -> dict[str, Any]:
         """Return the step as JSON values."""
-        names = ("name", "inputs", "outputs", "operation", "arguments", "ranks", "element", "shape", "result_shape")
+        names = (
+            "name",
+            "inputs",
+            "outputs",
+            "operation",
+            "arguments",
+            "ranks",
+            "element",
+            "shape",
+            "result_shape",
+        )
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -106,7 +115,9 @@ class CollectiveStep:
     def call_text(self) -> str:
         """The call as text; the ranks of a group must agree on it."""
         arguments = "".join(f", {value}" for value in self.arguments.values())
-        return f"{self.operation}({self.element} {list(self.shape)}{arguments}) of the ranks {list(self.ranks)}"
+        return (
+            f"{self.operation}({self.element} {list(self.shape)}{arguments}) of the ranks {list(self.ranks)}"
+        )
 
     def operand(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the tensor of this rank among the values of a call, as bits of the element type."""
@@ -138,7 +149,7 @@ def _broadcast(step: CollectiveStep, arrays: Sequence[NDArray[Any]]) -> list[NDA
     return [arrays[step.ranks.index(int(step.arguments["src"]))]] * len(arrays)
 
 
-#: The collectives of a program by the names of their operations: the results of the ranks of a group from their tensors.
+#: The collectives by their names: the results of all ranks of a group from their tensors.
 COLLECTIVE_FORMS: dict[str, Callable[[CollectiveStep, Sequence[NDArray[Any]]], list[NDArray[Any]]]] = {
     "all_reduce": _all_reduce,
     "all_gather_into_tensor": _all_gather,
@@ -172,4 +183,3 @@ def combine(steps: Sequence[CollectiveStep], arrays: Sequence[NDArray[Any]]) -> 
                 f"{first.call_text}; all ranks of a group must call the same collective."
             )
     return COLLECTIVE_FORMS[first.operation](first, arrays)
-

@@ -85,7 +85,9 @@ class MeshProgram:
             CompileError: The path has another ending, or the device file does not have the rates of the link.
         """
         if Path(path).suffix != ".svg":
-            raise CompileError(f"The picture of a mesh is an .svg file, not {str(path)!r}; a rank has other reports.")
+            raise CompileError(
+                f"The picture of a mesh is an .svg file, not {str(path)!r}; a rank has other reports."
+            )
         Path(path).write_text(self.timeline().svg(Path(path).stem), encoding="utf-8")
         return Path(path)
 
@@ -117,7 +119,9 @@ class MeshProgram:
         place = first.place
         if place is None:
             raise CompileError("The program does not name its mesh.", str(folder))
-        others = [Program.load(Path(folder) / RANK_FOLDER.format(rank), numerics) for rank in range(1, place.size)]
+        others = [
+            Program.load(Path(folder) / RANK_FOLDER.format(rank), numerics) for rank in range(1, place.size)
+        ]
         for rank, program in enumerate(others, 1):
             if program.place is None or (program.place.rank, program.place.shape) != (rank, place.shape):
                 raise CompileError(

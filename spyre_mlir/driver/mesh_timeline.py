@@ -76,7 +76,9 @@ class MeshTimeline:
         )
 
     def __str__(self) -> str:
-        rows = [("step", "engine", "begin us", "end us", "algorithm", "bytes on the link")]
+        rows: list[tuple[str, ...]] = [
+            ("step", "engine", "begin us", "end us", "algorithm", "bytes on the link")
+        ]
         for event in self.events:
             if event.rank == 0:
                 times = f"{event.begin_us:,.1f}", f"{event.end_us:,.1f}"
@@ -127,7 +129,9 @@ def mesh_timeline(programs: Sequence[Program], rates: LinkRates | None = None) -
     link = rates or _target(programs[0]).link
     link_bytes = 0
 
-    def add(rank: int, engine: str, steps: Sequence, begin: float, time: float, use: LinkUse | None = None) -> None:
+    def add(
+        rank: int, engine: str, steps: Sequence, begin: float, time: float, use: LinkUse | None = None
+    ) -> None:
         name = " ".join(step.name for step in steps)
         events.append(MeshEvent(rank, name, engine, begin, begin + time, use))
         free[rank, engine] = begin + time

@@ -232,9 +232,7 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
         names = {
             argument.name
             for argument in inputs
-            if argument.name in present
-            or argument.array_name in received
-            or _is_resident(argument, produced)
+            if argument.name in present or argument.array_name in received or _is_resident(argument, produced)
         }
         resident.append(tuple(argument for argument in inputs if argument.name in names))
         copied.append(tuple(argument for argument in inputs if argument.name not in names))

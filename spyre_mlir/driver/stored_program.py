@@ -398,7 +398,9 @@ def write_program(
             for values in (built.arguments, built.results)
         )
         program = {"arguments": arguments, "steps": described, "results": results, "returned": built.returned}
-        write_json(fresh / STEPS, program | ({"mesh": asdict(built.place)} if built.place is not None else {}))
+        write_json(
+            fresh / STEPS, program | ({"mesh": asdict(built.place)} if built.place is not None else {})
+        )
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:

@@ -342,7 +342,9 @@ class CompiledGraph:
                     self.programs[key] = self.compile(self.model, inputs)
         return self.programs[key]
 
-    def _of_shards(self, local: LocalModel, names: Sequence[str], tensors: Sequence[Any]) -> Callable[..., Any]:
+    def _of_shards(
+        self, local: LocalModel, names: Sequence[str], tensors: Sequence[Any]
+    ) -> Callable[..., Any]:
         return self.compile(local.of_tensors(names), tensors)
 
     def _sized(
@@ -531,7 +533,9 @@ class DeviceGraph:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 
-    def _of_shards(self, local: LocalModel, names: Sequence[str], tensors: Sequence[Any]) -> Callable[..., Any]:
+    def _of_shards(
+        self, local: LocalModel, names: Sequence[str], tensors: Sequence[Any]
+    ) -> Callable[..., Any]:
         graph = DeviceGraph(local.trace, self._compile)
         return lambda *tensors: local.finish(graph(*tensors))
 

@@ -65,7 +65,7 @@ def is_collective(node: Node) -> bool:
 def mark_exact_kernels(graph: Graph) -> None:
     """Mark collectives, and ``fmod`` and floor divisions of numbers with at least 32 bits, as calls of kernels.
 
-    The divisions need the exact remainder. x - y * trunc(x / y) rounds a quotient just below an integer to that integer.
+    Divisions need the exact remainder. x - y * trunc(x / y) rounds a quotient just below an integer to that integer.
     """
     for node in graph.nodes:
         if is_collective(node):

@@ -146,7 +146,15 @@ def _alive(model: Any, inputs: Inputs, target: Target) -> int:
     of_model = {storages[node] for node in nodes[: local.state_count]}
     ends: dict[int, int] = {}
     for number, node in enumerate(nodes):
-        ends.update(dict.fromkeys((storages[each] for each in (node, *node.all_input_nodes) if each in storages), number))
+        ends.update(
+            dict.fromkeys(
+                (storages[each] for each in (node, *node.all_input_nodes) if each in storages), number
+            )
+        )
+    # The inputs belong to the caller.
+    ends.update(
+        (storages[node], len(nodes)) for node in nodes if node.op == "placeholder" and node in storages
+    )
     sizes: dict[int, int] = {}
     most = 0
     for number, node in enumerate(nodes):

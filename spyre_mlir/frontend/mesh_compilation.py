@@ -72,7 +72,8 @@ def simulated_rank(rank: int, shape: Sequence[int], names: tuple[str, ...] | Non
     PyTorch's group "fake" runs collectives without data, so DTensor takes the shards of the rank from the whole tensor.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import debug, placement_types
+    from torch.distributed.tensor import debug
+    from torch.distributed.tensor import placement_types as placements
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
@@ -81,17 +82,20 @@ def simulated_rank(rank: int, shape: Sequence[int], names: tuple[str, ...] | Non
             "this rank without 'mesh'."
         )
 
-    def scatter(output: torch.Tensor, parts: Sequence[torch.Tensor], mesh: Any, mesh_dim: int = 0, **_: Any) -> None:
+    def scatter(
+        output: torch.Tensor, parts: Sequence[torch.Tensor], mesh: Any, mesh_dim: int = 0, **_: Any
+    ) -> None:
         """Take the part of this rank; each rank has all parts."""
         output.copy_(parts[mesh.get_local_rank(mesh_dim)])
 
-    scattered = placement_types.mesh_scatter
+    internals: Any = placements
+    scattered = internals.mesh_scatter
     dist.init_process_group("fake", rank=rank, world_size=math.prod(shape), store=FakeStore())
     # The cache has meshes of another rank, which are equal to the mesh of this rank.
     debug._clear_sharding_prop_cache()
     try:
-        placement_types.mesh_scatter = scatter
+        internals.mesh_scatter = scatter
         yield init_device_mesh("cpu", tuple(shape), mesh_dim_names=names)
     finally:
-        placement_types.mesh_scatter = scattered
+        internals.mesh_scatter = scattered
         dist.destroy_process_group()

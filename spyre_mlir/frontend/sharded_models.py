@@ -297,6 +297,10 @@ def _without_data(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
+def _group_of(name: str) -> Any:
+    return cast(Any, dist.distributed_c10d)._resolve_process_group(name)
+
+
 def _forms() -> dict[Any, Callable[..., Any]]:
     """Return the forms of collectives of DTensor that are not operations of ``_c10d_functional``."""
     if _distributed_tensor() is None:
@@ -305,7 +309,7 @@ def _forms() -> dict[Any, Callable[..., Any]]:
 
     def shard_dim_alltoall(tensor: Any, gather_dim: int, shard_dim: int, group_name: str) -> Any:
         """Gather along one dim, and keep the part of this rank along another dim."""
-        group = dist.distributed_c10d._resolve_process_group(group_name)
+        group = _group_of(group_name)
         whole = functional.all_gather_tensor(tensor, gather_dim, group)
         part = whole.chunk(group.size(), shard_dim)[group.rank()]
         return part.contiguous()
@@ -392,7 +396,7 @@ def _name_ranks(node: Node) -> None:
                 f"The result of {name} is read before it is complete; call wait_tensor on the result first.",
             )
     try:
-        ranks = dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(group))
+        ranks = dist.get_process_group_ranks(_group_of(group))
     except (RuntimeError, ValueError, LookupError) as error:
         raise locations.refusal_at(node, f"The process group '{group}' of {name} does not exist.") from error
     operands = {**operands_of(node), "group_name": RANKS + ",".join(map(str, ranks))}

@@ -158,7 +158,9 @@ def sequence_plan() -> dict[str, Any]:
     return plan
 
 
-def parallel(model: Callable[[], nn.Module], plan: Callable[[], dict[str, Any]]) -> Callable[[Any], nn.Module]:
+def parallel(
+    model: Callable[[], nn.Module], plan: Callable[[], dict[str, Any]]
+) -> Callable[[Any], nn.Module]:
     """Return the function from a mesh to the model of a rank."""
 
     def build(mesh: Any) -> nn.Module:

@@ -35,7 +35,9 @@ CLOSED_FORMS = {
 
 def test_every_algorithm_has_a_closed_form():
     """The table of this test and the algorithms name the same pairs."""
-    assert set(CLOSED_FORMS) == {(name, algorithm) for name, forms in ALGORITHMS.items() for algorithm in forms}
+    assert set(CLOSED_FORMS) == {
+        (name, algorithm) for name, forms in ALGORITHMS.items() for algorithm in forms
+    }
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16])
@@ -53,7 +55,11 @@ def test_ranks_that_are_not_a_power_of_two():
     """A tree of 6 ranks has 3 rounds and sends 5 messages; a ring has parts that are rounded up."""
     assert [each.bytes for each in ALGORITHMS["broadcast"]["tree"](6, 10)] == [30, 10, 10]
     assert {each.busiest_bytes for each in ALGORITHMS["all_reduce"]["ring"](6, 100)} == {17}
-    assert [each.busiest_bytes for each in ALGORITHMS["all_gather_into_tensor"]["tree"](6, 10)] == [10, 20, 20]
+    assert [each.busiest_bytes for each in ALGORITHMS["all_gather_into_tensor"]["tree"](6, 10)] == [
+        10,
+        20,
+        20,
+    ]
 
 
 def test_the_algorithm_is_chosen_by_size():
@@ -74,13 +80,17 @@ def rank(*steps):
     target = SimpleNamespace(link=RATES)
     bundle = SimpleNamespace(manifest=SimpleNamespace(expects=()), target=target)
     made = [
-        CollectiveStep(name, inputs, outputs, "all_reduce", {"reduce_op": "sum"}, (0, 1), "f16", (512,), (512,))
+        CollectiveStep(
+            name, inputs, outputs, "all_reduce", {"reduce_op": "sum"}, (0, 1), "f16", (512,), (512,)
+        )
         if name.startswith("collective")
         else BundleStep(name, inputs, outputs, None, bundle, {})
         for name, inputs, outputs in steps
     ]
     bundles = [step for step in made if isinstance(step, BundleStep)]
-    return SimpleNamespace(steps=made, bundles=bundles, timelines=[SimpleNamespace(total_ns=10_000)] * len(bundles))
+    return SimpleNamespace(
+        steps=made, bundles=bundles, timelines=[SimpleNamespace(total_ns=10_000)] * len(bundles)
+    )
 
 
 @pytest.mark.parametrize(("reads", "total"), [("x", 20.0), ("sum", 22.04096)])

@@ -240,7 +240,9 @@ def test_a_mesh_has_positive_extents(mesh):
 def test_a_rank_alone_is_an_error():
     """The program of one rank needs the others, and the error names both ways to have them."""
     program = compiled(parallel(MLP, mlp_plan), rows(8, DIM))
-    with pytest.raises(CompileError, match="run the script with torchrun, or compile the model with the option 'mesh'"):
+    with pytest.raises(
+        CompileError, match="run the script with torchrun, or compile the model with the option 'mesh'"
+    ):
         program.ranks[0](rows(8, DIM))
 
 
@@ -284,9 +286,15 @@ def test_processes_with_device_tensors_and_gradients(case):
 @pytest.mark.parametrize(
     ("case", "messages"),
     [
-        ("other_shapes", ["Rank 1 calls all_reduce(f16 [3, 128], sum)", "Rank 0 calls all_reduce(f16 [2, 128], sum)"]),
+        (
+            "other_shapes",
+            ["Rank 1 calls all_reduce(f16 [3, 128], sum)", "Rank 0 calls all_reduce(f16 [2, 128], sum)"],
+        ),
         ("other_collective", ["Rank 1 calls all_reduce(f16 [4, 128], max)", "Rank 0 calls all_reduce"]),
-        ("ended_rank", ["Rank 0 cannot finish collective_0, all_reduce(f16 [4, 128], sum) of the ranks [0, 1]"]),
+        (
+            "ended_rank",
+            ["Rank 0 cannot finish collective_0, all_reduce(f16 [4, 128], sum) of the ranks [0, 1]"],
+        ),
         ("absent_rank", ["Rank 0 cannot finish", "Timed out"]),
     ],
 )
