@@ -107,7 +107,7 @@ def _program(build: Any, inputs: Any, cards: int) -> Any:
     import warnings
 
     import spyre_mlir
-    from spyre_mlir.frontend.mesh_compilation import simulated_rank
+    from spyre_mlir.meshes.mesh_compilation import simulated_rank
 
     with simulated_rank(0, (cards,), None) as mesh, warnings.catch_warnings():
         warnings.simplefilter("ignore")

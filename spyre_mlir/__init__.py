@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from spyre_mlir.frontend.dynamic import DynamicProgram
     from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
-    from spyre_mlir.frontend.memory_use import MemoryUse, memory
+    from spyre_mlir.meshes.memory_use import MemoryUse, memory
     from spyre_mlir.frontend.piecewise import PiecewiseProgram
     from spyre_mlir.frontend.tile_loops import for_each_tile
     from spyre_mlir.frontend.torch_programs import torch_backend
@@ -69,7 +69,7 @@ _MODULES = {
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.frontend.eight_bit_checkpoints": ("EightBitLinear", "load_eight_bits"),
     "spyre_mlir.frontend.dynamic": ("DynamicProgram",),
-    "spyre_mlir.frontend.memory_use": ("MemoryUse", "memory"),
+    "spyre_mlir.meshes.memory_use": ("MemoryUse", "memory"),
     "spyre_mlir.frontend.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.frontend.tile_loops": ("for_each_tile",),
     "spyre_mlir.frontend.torch_programs": ("torch_backend",),

@@ -115,12 +115,12 @@ def compile(
     Raises:
         CompileError: The model, the module or an option is rejected; the message says what to change.
     """
-    if isinstance(module_or_mlir, ir.Module | str | Path):
-        front_end = compilation.mlir_program
-    elif mesh is not None:
-        from spyre_mlir.frontend import mesh_compilation
+    if mesh is not None:
+        from spyre_mlir.meshes import mesh_compilation
 
         front_end = mesh_compilation.front_end(mesh)
+    elif isinstance(module_or_mlir, ir.Module | str | Path):
+        front_end = compilation.mlir_program
     else:
         from spyre_mlir.frontend.model_compilation import model_program as front_end  # imports PyTorch
     return compilation.compile_with(

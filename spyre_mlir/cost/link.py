@@ -101,15 +101,21 @@ ALGORITHMS: dict[str, dict[str, Callable[[int, int], Iterator[Round]]]] = {
 
 
 @dataclass(frozen=True)
-class LinkUse:
-    """A collective on the link: its algorithm, its time by assumed rates, and the bytes of all ranks together."""
+class CollectiveCost:
+    """A collective on the link.
+
+    Attributes:
+        algorithm: "ring", "tree" or "direct".
+        nanoseconds: The time by the assumed rates.
+        bytes: The bytes on the link, of all ranks together.
+    """
 
     algorithm: str
     nanoseconds: float
     bytes: int
 
 
-def link_use(operation: str, ranks: int, size: int, rates: LinkRates) -> LinkUse:
+def collective_cost(operation: str, ranks: int, size: int, rates: LinkRates) -> CollectiveCost:
     """Return the fastest algorithm of a collective, its time and its bytes.
 
     Args:
@@ -130,5 +136,5 @@ def link_use(operation: str, ranks: int, size: int, rates: LinkRates) -> LinkUse
     for algorithm, messages in ALGORITHMS[operation].items():
         rounds = list(messages(ranks, size))
         time = math.fsum(rates.message_ns + each.busiest_bytes / rates.sent_bytes_per_ns for each in rounds)
-        uses.append(LinkUse(algorithm, time, sum(each.bytes for each in rounds)))
+        uses.append(CollectiveCost(algorithm, time, sum(each.bytes for each in rounds)))
     return min(uses, key=lambda use: use.nanoseconds)

@@ -33,7 +33,13 @@ _REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class MeshPlace:
-    """The place of a program in a mesh of ranks: its rank, the extent of each dim of the mesh, and their names."""
+    """The place of a program in a mesh of ranks.
+
+    Attributes:
+        rank: The rank.
+        shape: The extent of each dim of the mesh.
+        names: The names of the dims; empty without names.
+    """
 
     rank: int
     shape: tuple[int, ...]

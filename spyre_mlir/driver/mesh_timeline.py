@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spyre_mlir.cost.link import LinkUse, link_use
+from spyre_mlir.cost.link import CollectiveCost, collective_cost
 from spyre_mlir.driver.collectives import CollectiveStep
 from spyre_mlir.driver.program_figures import host_time
 from spyre_mlir.driver.steps import HostStep, Transfers, sequences
@@ -37,8 +37,8 @@ class MeshEvent:
         rank: The rank.
         name: The name of the step.
         engine: "device", "host" or "link".
-        begin_us: The begin.
-        end_us: The end.
+        begin_us: The begin, in microseconds.
+        end_us: The end, in microseconds.
         use: The algorithm and the bytes of a collective; None for another step.
     """
 
@@ -47,7 +47,7 @@ class MeshEvent:
     engine: str
     begin_us: float
     end_us: float
-    use: LinkUse | None = None
+    use: CollectiveCost | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,16 @@ class MeshTimeline:
 
     @property
     def total_us(self) -> float:
-        """The end of the last event."""
+        """The end of the last event, in microseconds."""
         return max((event.end_us for event in self.events), default=0.0)
 
     def busy_us(self, engine: str, rank: int = 0) -> float:
-        """Return the time in which an engine of a rank is busy."""
+        """Return the microseconds in which an engine of a rank is busy.
+
+        Args:
+            engine: "device", "host" or "link".
+            rank: The rank.
+        """
         return sum(
             event.end_us - event.begin_us
             for event in self.events
@@ -130,7 +135,7 @@ def mesh_timeline(programs: Sequence[Program], rates: LinkRates | None = None) -
     link_bytes = 0
 
     def add(
-        rank: int, engine: str, steps: Sequence, begin: float, time: float, use: LinkUse | None = None
+        rank: int, engine: str, steps: Sequence, begin: float, time: float, use: CollectiveCost | None = None
     ) -> None:
         name = " ".join(step.name for step in steps)
         events.append(MeshEvent(rank, name, engine, begin, begin + time, use))
@@ -159,7 +164,7 @@ def mesh_timeline(programs: Sequence[Program], rates: LinkRates | None = None) -
             break
         step = calls[0][1]
         assert isinstance(step, CollectiveStep)
-        use = link_use(step.operation, len(group), step.bytes, link)
+        use = collective_cost(step.operation, len(group), step.bytes, link)
         link_bytes += use.bytes
         begin = max(earliest(rank, "link", [call]) for rank, call in calls)
         for rank, call in calls:

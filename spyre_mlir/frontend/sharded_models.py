@@ -80,7 +80,7 @@ def place_of(model: Any, inputs: Inputs) -> MeshPlace | None:
 
 
 def is_simulated() -> bool:
-    """Return whether this process is one rank of a mesh without other processes (``mesh_compilation.py``)."""
+    """Return whether this process is one rank of a mesh without other processes (``meshes/mesh_compilation.py``)."""
     return dist.is_available() and dist.is_initialized() and dist.get_backend() == "fake"
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spyre_mlir.cost.link import ALGORITHMS, link_use
+from spyre_mlir.cost.link import ALGORITHMS, collective_cost
 from spyre_mlir.driver.collectives import CollectiveStep
 from spyre_mlir.driver.mesh_timeline import mesh_timeline
 from spyre_mlir.driver.steps import BundleStep
@@ -64,15 +64,15 @@ def test_ranks_that_are_not_a_power_of_two():
 
 def test_the_algorithm_is_chosen_by_size():
     """Few bytes are sent at once, many bytes around the ring; medium sizes of many ranks take the tree."""
-    assert link_use("all_reduce", 16, 1 << 10, RATES).algorithm == "direct"
-    assert link_use("all_reduce", 16, 1 << 17, RATES).algorithm == "tree"
-    assert link_use("all_reduce", 16, 1 << 26, RATES).algorithm == "ring"
+    assert collective_cost("all_reduce", 16, 1 << 10, RATES).algorithm == "direct"
+    assert collective_cost("all_reduce", 16, 1 << 17, RATES).algorithm == "tree"
+    assert collective_cost("all_reduce", 16, 1 << 26, RATES).algorithm == "ring"
 
 
 def test_unknown_rates_are_an_error():
     """The packaged device file does not have the rates of the link, because none is public."""
     with pytest.raises(CompileError, match=r"give message_ns and sent_bytes_per_ns in the section \[link\]"):
-        link_use("all_reduce", 2, 64, LinkRates(0, 0))
+        collective_cost("all_reduce", 2, 64, LinkRates(0, 0))
 
 
 def rank(*steps):
