@@ -138,6 +138,9 @@ def _layer(shape: Shape, rows: int, mesh: Any) -> Any:
     # If there are more cards than groups, several cards have the keys and values of the same group.
     first = mesh.get_rank() * shape.groups // cards if cards > shape.groups else 0
 
+    # If there are more cards than experts, each expert is divided like an MLP.
+    by_number = cards <= shape.experts
+
     class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -182,10 +185,11 @@ def _layer(shape: Shape, rows: int, mesh: Any) -> Any:
             whole, weights = (
                 DTensor.from_local(each, mesh, [Replicate()], run_check=False) for each in (x, weights)
             )
-            weights = weights.redistribute(mesh, [Shard(0)])
+            if by_number:
+                weights = weights.redistribute(mesh, [Shard(0)])
             whole = whole.expand(shape.experts, rows, shape.columns)
-            y = torch.bmm(F.silu(torch.bmm(whole, self.gates)) * torch.bmm(whole, self.ups), self.downs)
-            whole_sum: Any = (y * weights).sum(0)
+            y = F.silu(torch.bmm(whole, self.gates)) * torch.bmm(whole, self.ups) * weights
+            whole_sum: Any = torch.bmm(y, self.downs).sum(0)
             return whole_sum.full_tensor().unsqueeze(0)
 
     with torch.device("meta"):
@@ -194,8 +198,9 @@ def _layer(shape: Shape, rows: int, mesh: Any) -> Any:
     if cards <= shape.groups:
         plan |= {"k": ColwiseParallel(), "v": ColwiseParallel()}
     if shape.experts:
-        for name in ("gates", "ups", "downs"):
-            setattr(layer, name, nn.Parameter(distribute_tensor(getattr(layer, name).data, mesh, [Shard(0)])))
+        for name, dim in (("gates", 2), ("ups", 2), ("downs", 1)):
+            placement = [Shard(0 if by_number else dim)]
+            setattr(layer, name, nn.Parameter(distribute_tensor(getattr(layer, name).data, mesh, placement)))
     else:
         plan |= {"gate": ColwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
     return parallelize_module(layer, mesh, plan)
