@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from spyre_mlir.frontend.dynamic import DynamicProgram
     from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
-    from spyre_mlir.meshes.memory_use import MemoryUse, memory
     from spyre_mlir.frontend.piecewise import PiecewiseProgram
     from spyre_mlir.frontend.tile_loops import for_each_tile
     from spyre_mlir.frontend.torch_programs import torch_backend
+    from spyre_mlir.meshes.memory_use import MemoryUse, memory
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.torch_call import COLLECTIVES, RANKS, TorchCall
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, first_sentence
 from spyre_mlir.host.host_evaluator import as_bits
 from spyre_mlir.host.number_types import NUMBER_TYPES
 from spyre_mlir.mlir import ir
@@ -75,15 +76,20 @@ class CollectiveStep:
     def of(
         cls, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], func: ir.Operation
     ) -> CollectiveStep:
-        """Read the step of an outlined function, which consists of one call."""
+        """Read the step of an outlined function, which consists of one call; ``CompileError`` for another call."""
         op = next(iter(func.regions[0].blocks[0].operations)).operation
         call = TorchCall.of(op)
         operand, result = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
         fixed = {key: value for key, value in call.arguments.items() if not isinstance(value, dict)}
-        ranks = tuple(int(rank) for rank in fixed.pop("group_name").removeprefix(RANKS).split(","))
         operation = call.operator.removeprefix(f"{COLLECTIVES}.").removesuffix(".default")
         shapes = tuple(operand.shape), tuple(result.shape)
-        return cls(name, inputs, outputs, operation, fixed, ranks, str(operand.element_type), *shapes)
+        try:
+            ranks = tuple(int(rank) for rank in fixed.pop("group_name").removeprefix(RANKS).split(","))
+            step = cls(name, inputs, outputs, operation, fixed, ranks, str(operand.element_type), *shapes)
+            step.check()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise error_at(op, f"is not a collective of a program: {first_sentence(error)}") from None
+        return step
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> CollectiveStep:
@@ -92,9 +98,43 @@ class CollectiveStep:
         ranks, *shapes = (tuple(map(int, plain[key])) for key in ("ranks", "shape", "result_shape"))
         name, operation, element = (str(plain[key]) for key in ("name", "operation", "element"))
         step = cls(name, inputs, outputs, operation, dict(plain["arguments"]), ranks, element, *shapes)
-        if step.operation not in COLLECTIVE_FORMS or step.element not in NUMBER_TYPES or not step.ranks:
-            raise ValueError(f"'{step.operation}' of '{step.element}' is not a collective")
+        step.check()
         return step
+
+    def check(self) -> None:
+        """Raise ``KeyError`` or ``ValueError`` if the step is not a collective whose results are known."""
+        if (len(self.inputs), len(self.outputs)) != (1, 1):
+            raise ValueError("a collective has one input and one output")
+        if self.operation not in COLLECTIVE_FORMS or self.element not in NUMBER_TYPES:
+            raise ValueError(f"'{self.operation}' of '{self.element}' is unknown")
+        if len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
+            raise ValueError(f"a group has distinct ranks, not {list(self.ranks)}")
+        if "reduce_op" in self.arguments or "reduce" in self.operation:
+            _REDUCTIONS[self.arguments["reduce_op"]]
+        if self.operation == "broadcast" and self.arguments["src"] not in range(len(self.ranks)):
+            raise ValueError(f"rank {self.arguments['src']} of the group does not exist")
+        rows = self.shape[:1] or (1,)
+        count = len(self.ranks)
+        first = {
+            "all_gather_into_tensor": (rows[0] * count,),
+            "reduce_scatter_tensor": (rows[0] // count,),
+            "all_to_all_single": (sum(self.splits("output")),),
+        }.get(self.operation, rows)
+        is_divided = self.operation != "reduce_scatter_tensor" or rows[0] % count == 0
+        if not is_divided or (first, self.shape[1:]) != (
+            self.result_shape[:1] or (1,),
+            self.result_shape[1:],
+        ):
+            raise ValueError(f"the result of {list(self.shape)} is not {list(self.result_shape)}")
+        if self.operation == "all_to_all_single" and sum(self.splits("input")) != rows[0]:
+            raise ValueError(f"the parts of {list(self.shape)} do not have {self.splits('input')} rows")
+
+    def splits(self, side: str) -> list[int]:
+        """Return the rows that ``all_to_all_single`` sends to each rank ("input"), or receives from each ("output")."""
+        shape = self.shape if side == "input" else self.result_shape
+        given = self.arguments.get(f"{side}_split_sizes")
+        count = len(self.ranks)
+        return [int(rows) for rows in given] if given else [shape[0] // count] * count
 
     def to_plain(self) -> dict[str, Any]:
         """Return the step as JSON values."""
@@ -120,43 +160,60 @@ class CollectiveStep:
     @property
     def call_text(self) -> str:
         """The call as text; the ranks of a group must agree on it."""
-        arguments = "".join(f", {value}" for value in self.arguments.values())
-        return (
-            f"{self.operation}({self.element} {list(self.shape)}{arguments}) of the ranks {list(self.ranks)}"
+        shape: list[Any] = list(self.shape)
+        if self.operation == "all_to_all_single":
+            shape[0] = "any"  # ranks may send other numbers of rows
+        arguments = "".join(
+            f", {value}" for name, value in self.arguments.items() if not name.endswith("_split_sizes")
         )
+        shown = ", ".join(map(str, shape))
+        return f"{self.operation}({self.element} [{shown}]{arguments}) of the ranks {list(self.ranks)}"
 
     def operand(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the tensor of this rank among the values of a call, as bits of the element type."""
         array = as_bits(np.asarray(values[self.inputs[0]]), NUMBER_TYPES[self.element].host)
+        if array.shape != self.shape:
+            raise CompileError(f"{self.name} accepts {list(self.shape)}, not {list(array.shape)}.")
         return np.ascontiguousarray(array).reshape(self.shape)
 
 
-def _all_reduce(step: CollectiveStep, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    return [_reduced(step, arrays)] * len(arrays)
+#: The steps of the ranks of a group; they have the same call.
+_Steps = Sequence[CollectiveStep]
 
 
-def _all_gather(step: CollectiveStep, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+def _all_reduce(steps: _Steps, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    return [_reduced(steps[0], arrays)] * len(arrays)
+
+
+def _all_gather(steps: _Steps, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     return [np.concatenate(arrays)] * len(arrays)
 
 
-def _reduce_scatter(step: CollectiveStep, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    return list(np.split(_reduced(step, arrays), len(arrays)))
+def _reduce_scatter(steps: _Steps, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    return list(np.split(_reduced(steps[0], arrays), len(arrays)))
 
 
-def _all_to_all(step: CollectiveStep, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    # The sizes are for the rows of this rank; ranks with other sizes have another call, which is an error.
-    sizes = step.arguments.get("input_split_sizes") or [len(arrays[0]) // len(arrays)] * len(arrays)
-    ends = np.cumsum(sizes)[:-1]
-    parts = [np.split(array, ends) for array in arrays]
+def _all_to_all(steps: _Steps, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    parts = [
+        np.split(array, np.cumsum(step.splits("input"))[:-1])
+        for step, array in zip(steps, arrays, strict=True)
+    ]
+    for column, step in enumerate(steps):
+        sent = [len(row[column]) for row in parts]
+        if sent != step.splits("output"):
+            raise CompileError(
+                f"Rank {step.ranks[column]} expects {step.splits('output')} rows from the ranks "
+                f"{list(step.ranks)} at {step.name}, which send {sent}."
+            )
     return [np.concatenate([row[column] for row in parts]) for column in range(len(arrays))]
 
 
-def _broadcast(step: CollectiveStep, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    return [arrays[step.ranks.index(int(step.arguments["src"]))]] * len(arrays)
+def _broadcast(steps: _Steps, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    return [arrays[steps[0].arguments["src"]]] * len(arrays)
 
 
 #: The collectives by their names: the results of all ranks of a group from their tensors.
-COLLECTIVE_FORMS: dict[str, Callable[[CollectiveStep, Sequence[NDArray[Any]]], list[NDArray[Any]]]] = {
+COLLECTIVE_FORMS: dict[str, Callable[[_Steps, Sequence[NDArray[Any]]], list[NDArray[Any]]]] = {
     "all_reduce": _all_reduce,
     "all_gather_into_tensor": _all_gather,
     "reduce_scatter_tensor": _reduce_scatter,
@@ -188,4 +245,4 @@ def combine(steps: Sequence[CollectiveStep], arrays: Sequence[NDArray[Any]]) -> 
                 f"Rank {rank} calls {step.call_text} at {step.name}, but rank {first.ranks[0]} calls "
                 f"{first.call_text}; all ranks of a group must call the same collective."
             )
-    return COLLECTIVE_FORMS[first.operation](first, arrays)
+    return COLLECTIVE_FORMS[first.operation](steps, arrays)

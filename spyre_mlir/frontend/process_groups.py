@@ -24,8 +24,8 @@ def over_process_group(step: CollectiveStep, array: NDArray[Any]) -> NDArray[Any
     """Run a collective between processes, over the process group of PyTorch that has the ranks of the step.
 
     Raises:
-        CompileError: The process has no process group, a rank has ended or did not answer in time, or the ranks call different
-            collectives.
+        CompileError: The process has no process group, a rank has ended or did not answer in time, or the ranks call
+            different collectives.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise CompileError(

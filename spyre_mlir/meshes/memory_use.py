@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.frontend.call_objects import Inputs
-from spyre_mlir.meshes.mesh_compilation import mesh_shape, simulated_rank
 from spyre_mlir.frontend.sharded_models import local_tensor, localized
+from spyre_mlir.meshes.mesh_compilation import mesh_shape, simulated_rank
 from spyre_mlir.records import dataclass
 from spyre_mlir.tables import aligned
 from spyre_mlir.target.target import Target, default_target

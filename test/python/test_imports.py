@@ -138,7 +138,7 @@ def test_the_compiler_imports_no_companion() -> None:
 
 
 def test_foreign_roots_have_one_home() -> None:
-    """Only frontend/, meshes/, the zoo and PyTorch's kernels import torch; only mlir.py and frontend/ name torch_mlir."""
+    """frontend/, meshes/, the zoo and PyTorch's kernels import torch; only mlir.py and frontend/ name torch_mlir."""
     wrong = {}
     for path in FILES:
         roots = {name.split(".")[0] for name in imports(path)}

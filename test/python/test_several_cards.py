@@ -136,6 +136,20 @@ def test_collectives_of_pytorch(call, shape):
     assert results[0].shape == shape
 
 
+def test_ranks_may_exchange_other_numbers_of_rows():
+    """Rank 0 sends 1 and 3 rows, and rank 1 sends 2 and 2, as the tokens of experts."""
+
+    def build(mesh):
+        rank = mesh.get_rank()
+        sent, received = ([1, 3], [1, 2]) if rank == 0 else ([2, 2], [3, 2])
+        return lambda x: functional.all_to_all_single(x * (rank + 1), received, sent, mesh.get_group()) + 1
+
+    x = torch.arange(8.0).reshape(4, 2).half()
+    first, second = compiled(build, x)(x)
+    assert torch.equal(first - 1, torch.cat([x[:1], 2 * x[:2]]))
+    assert torch.equal(second - 1, torch.cat([x[1:], 2 * x[2:]]))
+
+
 def test_functions_of_torch_distributed_become_functional():
     """``dist.all_reduce`` changes its operand in place; in a program, the collective returns a value."""
 
@@ -159,9 +173,24 @@ def test_a_folder_has_the_program_of_each_rank(tmp_path):
     assert [rank.place for rank in loaded.ranks] == [rank.place for rank in program.ranks]
     for saved, result in zip(loaded(x.numpy()), program(x), strict=True):
         assert np.array_equal(saved, result.numpy())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"all_reduce"', '"all_send"', "does not describe a collective: 'all_send' of 'f16' is unknown"),
+        ('"sum"', '"shuffle"', "does not describe a collective"),
+        ('"rank": 1', '"rank": 7', "has no rank 7"),
+        ('"rank": 1', '"rank": 0', "is not the program of rank 1 of the mesh"),
+    ],
+)
+def test_a_damaged_rank_is_one_error(tmp_path, old, new, message):
+    """A folder may come from others, so each value of a collective is checked when it is read."""
+    compiled(parallel(MLP, mlp_plan), rows(8, DIM)).save(tmp_path / "mesh")
     text = tmp_path / "mesh" / "rank_1" / "program.json"
-    text.write_text(text.read_text().replace('"all_reduce"', '"all_send"'))
-    with pytest.raises(CompileError, match="does not describe a collective"):
+    assert old in text.read_text()
+    text.write_text(text.read_text().replace(old, new))
+    with pytest.raises(CompileError, match=message):
         spyre_mlir.load(tmp_path / "mesh")
 
 
@@ -205,6 +234,11 @@ def unknown_group(mesh):
     return lambda x: operation.wait_tensor(operation.all_reduce(x.exp(), "sum", "nobody"))
 
 
+def other_rows(mesh):
+    """Return a model whose ranks expect other numbers of rows than they receive."""
+    return lambda x: functional.all_to_all_single(x.exp(), [1, 3], [2, 2], mesh.get_group())
+
+
 def values_decide(mesh):
     """Return a model with a branch that depends on values."""
     return lambda x: functional.all_reduce(x, "sum", mesh.get_group()) if x.sum() > 0 else x
@@ -219,6 +253,10 @@ def values_decide(mesh):
         (one_calls, "rank 0 waits at all_reduce.* for rank 1, which has ended"),
         (other_order, r"Rank 1 calls all_reduce\(f16 \[4, 128\], sum\)"),
         (unknown_group, "process group 'nobody' of all_reduce does not exist"),
+        (
+            other_rows,
+            r"Rank 0 expects \[1, 3\] rows from the ranks \[0, 1\] at collective_0, which send \[2, 2\]",
+        ),
         (values_decide, "values"),
         (MLP(), "a function from a device mesh to the model of one rank"),
     ],
@@ -276,7 +314,7 @@ def test_processes_compute_what_one_card_computes(name, ranks):
     assert text.count("ok") == ranks, text
 
 
-@pytest.mark.parametrize("case", ["on_device:mlp", "gradients:mlp"])
+@pytest.mark.parametrize("case", ["on_device:mlp", "gradients:mlp", "collectives"])
 def test_processes_with_device_tensors_and_gradients(case):
     """DTensor code for the device ``spyre``, eager and compiled; and a training step."""
     text = run(case)

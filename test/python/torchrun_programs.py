@@ -119,9 +119,36 @@ def absent_rank(_: str) -> str:
     return str(program(x))
 
 
+def collectives(_: str) -> str:
+    """Call every functional collective; compare with the definition on the tensors of both ranks."""
+    rank, group = dist.get_rank(), dist.group.WORLD
+    x = torch.arange(8.0).reshape(4, 2).half()
+    parts = [x, x * 2]
+
+    def model(x: torch.Tensor) -> list[torch.Tensor]:
+        own = x * (rank + 1)
+        return [
+            functional.all_reduce(own, "avg", group),
+            functional.all_gather_tensor(own, 0, group),
+            functional.reduce_scatter_tensor(own, "sum", 0, group),
+            functional.all_to_all_single(own, None, None, group),
+            functional.broadcast(own, 1, group),
+        ]
+
+    wanted = [
+        x * 1.5, torch.cat(parts), (x * 3).chunk(2)[rank],
+        torch.cat([part.chunk(2)[rank] for part in parts]), parts[1],
+    ]  # fmt: skip
+    results = spyre_mlir.compile(model, (x,))(x)
+    names = [
+        str(index) for index, pair in enumerate(zip(results, wanted, strict=True)) if not torch.equal(*pair)
+    ]
+    return f"other results: {names}" if names else "ok"
+
+
 CASES: dict[str, Callable[[str], str]] = {
-    "compiled": compiled, "on_device": on_device, "gradients": gradients, "other_shapes": other_shapes,
-    "other_collective": other_collective, "ended_rank": ended_rank, "absent_rank": absent_rank,
+    "collectives": collectives, "compiled": compiled, "on_device": on_device, "gradients": gradients,
+    "other_shapes": other_shapes, "other_collective": other_collective, "ended_rank": ended_rank, "absent_rank": absent_rank,
 }  # fmt: skip
 
 
