@@ -74,7 +74,7 @@ def _segments(steps: Sequence[Step], timelines: Sequence[Timeline]) -> Iterator[
     rest = iter(timelines)
     for unit in sequences(steps):
         if not isinstance(unit, list):
-            yield HostSegment(unit.name, unit.operations if isinstance(unit, HostStep) else 0)
+            yield HostSegment(unit.name, unit.operations if isinstance(unit, HostStep) else None)
             continue
         timeline, position, shares = next(rest), 0, []
         for step in unit:

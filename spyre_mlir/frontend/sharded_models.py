@@ -13,7 +13,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, cast
 
 import torch
@@ -54,13 +54,17 @@ def local_tensor(value: Any) -> Any:
     return torch.nn.Parameter(local, requires_grad=False) if isinstance(value, torch.nn.Parameter) else local
 
 
+def _distributed(model: Any, inputs: Any) -> list[Any]:
+    """The distributed tensors among the parameters, the buffers and the inputs."""
+    if (kind := _distributed_tensor()) is None:
+        return []
+    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+    return [leaf for leaf in (*state, *pytree.tree_leaves(inputs)) if isinstance(leaf, kind)]
+
+
 def is_sharded(model: Any, inputs: Inputs) -> bool:
     """Return whether a parameter, a buffer or an input is a distributed tensor."""
-    kind = _distributed_tensor()
-    if kind is None:
-        return False
-    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
-    return any(isinstance(leaf, kind) for leaf in (*state, *pytree.tree_leaves(inputs)))
+    return bool(_distributed(model, inputs))
 
 
 def place_of(model: Any, inputs: Inputs) -> MeshPlace | None:
@@ -70,13 +74,11 @@ def place_of(model: Any, inputs: Inputs) -> MeshPlace | None:
     """
     if not (dist.is_available() and dist.is_initialized()):
         return None
-    kind = _distributed_tensor()
-    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
-    leaves = (*state, *pytree.tree_leaves(inputs))
-    mesh = next((leaf.device_mesh for leaf in leaves if kind is not None and isinstance(leaf, kind)), None)
-    if mesh is None or mesh.size() != dist.get_world_size():
-        return MeshPlace(dist.get_rank(), (dist.get_world_size(),))
-    return MeshPlace(dist.get_rank(), tuple(mesh.shape), tuple(mesh.mesh_dim_names or ()))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    meshes = [tensor.device_mesh for tensor in _distributed(model, inputs)]
+    if not meshes or meshes[0].size() != size:
+        return MeshPlace(rank, (size,))
+    return MeshPlace(rank, tuple(meshes[0].shape), tuple(meshes[0].mesh_dim_names or ()))
 
 
 def is_simulated() -> bool:
@@ -266,16 +268,8 @@ class LocalModel(torch.nn.Module):
         return self._run([leaves[index] for index in self._positions])
 
     def _run(self, tensors: Sequence[torch.Tensor]) -> Any:
-        state = [
-            self.get_parameter(name) if _is_parameter(self, name) else self.get_buffer(name)
-            for name in self._names
-        ]
+        state = [reduce(getattr, name.split("."), self) for name in self._names]
         return self.finish(Interpreter(self._trace[0]).run(*state, *tensors))
-
-
-def _is_parameter(module: torch.nn.Module, name: str) -> bool:
-    path, _, last = name.rpartition(".")
-    return last in module.get_submodule(path)._parameters
 
 
 def _like(local: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
@@ -343,16 +337,16 @@ def name_ranks(program: ExportedProgram) -> None:
     if not any(map(is_collective, program.graph.nodes)):
         return
     graph = program.graph
-    for node in list(graph.nodes):
-        if is_collective(node) and "coalesced" in cast(Any, node.target)._opname:
+    for node in filter(is_collective, list(graph.nodes)):
+        if "coalesced" in cast(Any, node.target)._opname:
             _separate(node)
-    for node in graph.nodes:
-        if is_collective(node) and cast(Any, node.target)._opname != _WAIT:
+    waits = [node for node in filter(is_collective, graph.nodes) if cast(Any, node.target)._opname == _WAIT]
+    for node in filter(is_collective, graph.nodes):
+        if node not in waits:
             _name_ranks(node)
-    for node in list(graph.nodes):
-        if is_collective(node) and cast(Any, node.target)._opname == _WAIT:
-            node.replace_all_uses_with(cast(Node, node.args[0]))
-            graph.erase_node(node)
+    for node in waits:
+        node.replace_all_uses_with(cast(Node, node.args[0]))
+        graph.erase_node(node)
     _rename_outputs(program, graph)
     graph.lint()
     program.graph_module.recompile()
