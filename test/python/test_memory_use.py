@@ -81,6 +81,14 @@ def test_the_smallest_mesh_that_fits():
     assert "of a card" in str(chosen)
 
 
+def test_a_program_that_one_card_does_not_hold_names_the_remedy():
+    """The error of the compilation names the function that finds the mesh."""
+    with torch.device("meta"):
+        model = Large().half()
+    with pytest.raises(CompileError, match=r"for several cards \(spyre_mlir.memory\)"):
+        spyre_mlir.compile(model, (torch.zeros(1, 1 << 16).half(),))
+
+
 def test_more_cards_that_do_not_help_are_an_error():
     """A model that is not divided needs as much on each card."""
 
