@@ -135,8 +135,9 @@ def localized(model: Any, inputs: Inputs) -> tuple[LocalModel, Inputs]:
 
 def is_on_a_mesh(inputs: Sequence[Any]) -> bool:
     """Return whether the inputs of a graph of Dynamo or AOTAutograd have a distributed tensor or a mesh."""
-    plain = (torch.Tensor, int, float, complex, str, type(None))
-    return is_sharded(None, inputs) or any(not isinstance(value, plain) for value in inputs)
+    module = sys.modules.get("torch.distributed.device_mesh")
+    has_mesh = module is not None and any(isinstance(value, module.DeviceMesh) for value in inputs)
+    return has_mesh or is_sharded(None, inputs)
 
 
 def compiled_shards(
