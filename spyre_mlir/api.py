@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from spyre_mlir.driver import compilation
-from spyre_mlir.driver.mesh_program import RANK_FOLDER, MeshProgram
+from spyre_mlir.driver.mesh_program import MeshProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.pipeline_options import LevelChoice
@@ -130,7 +130,7 @@ def compile(
     )  # fmt: skip
 
 
-def load(folder: str | Path, numerics: str | None = None) -> Any:
+def load(folder: str | Path, numerics: str | None = None) -> Program:
     """Load a program from a folder that ``Program.save`` or ``spyre-compile -o`` wrote.
 
     Args:
@@ -138,13 +138,10 @@ def load(folder: str | Path, numerics: str | None = None) -> Any:
         numerics: Numerics of the simulator, "ieee" or "dl16"; the numerics of the saved program by default.
 
     Returns:
-        The program, or the ``MeshProgram``; call it by position. It returns tensors for tensors, on their device, and
-        arrays for arrays.
+        The program; call it by position. It returns tensors for tensors, on their device, and arrays for arrays.
 
     Raises:
         CompileError: The folder is not a program, a file of it is damaged (the message names it), or ``numerics`` is
             unknown.
     """
-    if (Path(folder) / RANK_FOLDER.format(0)).is_dir():
-        return MeshProgram.load(folder, numerics)
     return Program.load(folder, numerics)

@@ -134,7 +134,7 @@ class CollectiveStep:
         shape = self.shape if side == "input" else self.result_shape
         given = self.arguments.get(f"{side}_split_sizes")
         count = len(self.ranks)
-        return [int(rows) for rows in given] if given else [shape[0] // count] * count
+        return [int(rows) for rows in given] if given else [(shape[0] if shape else 1) // count] * count
 
     def to_plain(self) -> dict[str, Any]:
         """Return the step as JSON values."""

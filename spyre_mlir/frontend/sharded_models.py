@@ -205,6 +205,10 @@ class LocalModel(torch.nn.Module):
         for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             # Another trace may give other strides, which a view would refuse.
             node.target = torch.ops.aten.reshape.default
+        # The model may be compiled again when its process group does not exist any more.
+        for node in filter(is_collective, graph.nodes):
+            if cast(Any, node.target)._opname in COLLECTIVE_FORMS:
+                _name_ranks(node)
         for node in graph.find_nodes(op="get_attr"):
             constant = getattr(trace, cast(str, node.target))
             with graph.inserting_before(node if constant.dim() == 0 else first):

@@ -136,6 +136,15 @@ def test_collectives_of_pytorch(call, shape):
     assert results[0].shape == shape
 
 
+def test_a_sum_of_numbers_without_dims():
+    """A tensor without dims has one element."""
+
+    def build(mesh):
+        return lambda x: functional.all_reduce(x.sum(), "sum", mesh.get_group()) * x
+
+    assert all(torch.equal(y, 2 * X.sum() * X) for y in compiled(build)(X))
+
+
 def test_ranks_may_exchange_other_numbers_of_rows():
     """Rank 0 sends 1 and 3 rows, and rank 1 sends 2 and 2, as the tokens of experts."""
 
@@ -169,7 +178,7 @@ def test_a_folder_has_the_program_of_each_rank(tmp_path):
     x = rows(8, DIM)
     program = compiled(parallel(MLP, mlp_plan), x)
     program.save(tmp_path / "mesh")
-    loaded = spyre_mlir.load(tmp_path / "mesh")
+    loaded = spyre_mlir.MeshProgram.load(tmp_path / "mesh")
     assert [rank.place for rank in loaded.ranks] == [rank.place for rank in program.ranks]
     for saved, result in zip(loaded(x.numpy()), program(x), strict=True):
         assert np.array_equal(saved, result.numpy())
@@ -191,7 +200,7 @@ def test_a_damaged_rank_is_one_error(tmp_path, old, new, message):
     assert old in text.read_text()
     text.write_text(text.read_text().replace(old, new))
     with pytest.raises(CompileError, match=message):
-        spyre_mlir.load(tmp_path / "mesh")
+        spyre_mlir.MeshProgram.load(tmp_path / "mesh")
 
 
 # Wrong programs: each is one error, and leaves neither a process group nor a folder.
@@ -314,7 +323,7 @@ def test_processes_compute_what_one_card_computes(name, ranks):
     assert text.count("ok") == ranks, text
 
 
-@pytest.mark.parametrize("case", ["on_device:mlp", "gradients:mlp", "collectives"])
+@pytest.mark.parametrize("case", ["on_device:mlp", "gradients:mlp", "collectives", "distributed_input"])
 def test_processes_with_device_tensors_and_gradients(case):
     """DTensor code for the device ``spyre``, eager and compiled; and a training step."""
     text = run(case)

@@ -19,6 +19,7 @@ from mesh_models import DIM, PROGRAMS
 from torch import nn
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import spyre_mlir
 
@@ -146,9 +147,20 @@ def collectives(_: str) -> str:
     return f"other results: {names}" if names else "ok"
 
 
+def distributed_input(_: str) -> str:
+    """Give a distributed tensor to a program, which returns the local part of its result."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    x = torch.arange(64.0).reshape(8, 8).half() / 64
+    whole = distribute_tensor(x, mesh, [Shard(0)])
+    program = spyre_mlir.compile(lambda x: torch.exp(x) / x.exp().sum(), (whole,))
+    wanted = (torch.exp(x) / x.exp().sum()).chunk(2)[dist.get_rank()]
+    return "ok" if (program(whole) - wanted).abs().max() <= TOLERANCE else "other results"
+
+
 CASES: dict[str, Callable[[str], str]] = {
     "collectives": collectives, "compiled": compiled, "on_device": on_device, "gradients": gradients,
-    "other_shapes": other_shapes, "other_collective": other_collective, "ended_rank": ended_rank, "absent_rank": absent_rank,
+    "other_shapes": other_shapes, "other_collective": other_collective, "ended_rank": ended_rank,
+    "absent_rank": absent_rank, "distributed_input": distributed_input,
 }  # fmt: skip
 
 
