@@ -23,6 +23,9 @@ TOLERANCE = 4e-3
 
 X = torch.ones(4, DIM).half()
 
+#: Left to ``make check-all``: processes, and eight compilations.
+EXHAUSTIVE = pytest.mark.exhaustive
+
 
 def compiled(build, x=X, ranks=2, **options):
     """Compile for a mesh; the warnings about work on the host do not matter here."""
@@ -36,7 +39,7 @@ def collectives(program):
     return [step for step in program.steps if isinstance(step, CollectiveStep)]
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 4, pytest.param(8, marks=EXHAUSTIVE)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ranks_compute_what_one_card_computes(name, ranks):
     """Each rank returns the whole result; PyTorch computes the reference on the CPU."""
@@ -317,12 +320,20 @@ def run(*cases, ranks=2):
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("name", PROGRAMS)
+@EXHAUSTIVE
 def test_processes_compute_what_one_card_computes(name, ranks):
     """Each rank is a process with a simulated device, over gloo."""
     text = run(f"compiled:{name}", ranks=ranks)
     assert text.count("ok") == ranks, text
 
 
+def test_two_processes_compute_what_one_card_computes():
+    """The sample of the test above that always runs."""
+    text = run("compiled:mlp")
+    assert text.count("ok") == 2, text
+
+
+@EXHAUSTIVE
 @pytest.mark.parametrize("case", ["on_device:mlp", "gradients:mlp", "collectives", "distributed_input"])
 def test_processes_with_device_tensors_and_gradients(case):
     """DTensor code for the device ``spyre``, eager and compiled; and a training step."""
@@ -330,6 +341,7 @@ def test_processes_with_device_tensors_and_gradients(case):
     assert text.count("ok") == 2, text
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(
     ("case", "messages"),
     [
