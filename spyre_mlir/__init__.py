@@ -34,6 +34,7 @@ systems.require_posix()
 if TYPE_CHECKING:
     from spyre_mlir.api import compile, load
     from spyre_mlir.driver.device_report import device_report
+    from spyre_mlir.driver.mesh_program import MeshProgram
     from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.dynamic import DynamicProgram
     from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
@@ -41,15 +42,16 @@ if TYPE_CHECKING:
     from spyre_mlir.frontend.piecewise import PiecewiseProgram
     from spyre_mlir.frontend.tile_loops import for_each_tile
     from spyre_mlir.frontend.torch_programs import torch_backend
+    from spyre_mlir.meshes.memory_use import MemoryUse, memory
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
 
 __all__ = [
-    "CompileError", "DeviceTensor", "DynamicProgram", "EightBitLinear", "FallbackWarning",
-    "HostWorkWarning", "PassWarning", "PiecewiseProgram", "Program", "RangeWarning", "RecompileWarning",
-    "__version__", "arange", "clear_tensor_dims", "compile", "declare_tensor_dim", "device_report", "empty",
-    "for_each_tile", "full", "load", "load_eight_bits", "name_tensor_dims", "restickify", "spyre_hint",
-    "to_device", "torch_backend", "zeros",
+    "CompileError", "DeviceTensor", "DynamicProgram", "EightBitLinear", "FallbackWarning", "HostWorkWarning",
+    "MemoryUse", "MeshProgram", "PassWarning", "PiecewiseProgram", "Program", "RangeWarning",
+    "RecompileWarning", "__version__", "arange", "clear_tensor_dims", "compile", "declare_tensor_dim",
+    "device_report", "empty", "for_each_tile", "full", "load", "load_eight_bits", "memory",
+    "name_tensor_dims", "restickify", "spyre_hint", "to_device", "torch_backend", "zeros",
 ]  # fmt: skip
 
 moved_modules.install()
@@ -61,11 +63,13 @@ eager_mode.load = lambda: importlib.import_module("spyre_mlir.frontend.eager")
 _MODULES = {
     "spyre_mlir.api": ("compile", "load"),
     "spyre_mlir.driver.device_report": ("device_report",),
+    "spyre_mlir.driver.mesh_program": ("MeshProgram",),
     "spyre_mlir.driver.program": ("Program",),
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.frontend.eight_bit_checkpoints": ("EightBitLinear", "load_eight_bits"),
     "spyre_mlir.frontend.dynamic": ("DynamicProgram",),
+    "spyre_mlir.meshes.memory_use": ("MemoryUse", "memory"),
     "spyre_mlir.frontend.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.frontend.tile_loops": ("for_each_tile",),
     "spyre_mlir.frontend.torch_programs": ("torch_backend",),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from spyre_mlir.driver import compilation
+from spyre_mlir.driver.mesh_program import MeshProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.pipeline_options import LevelChoice
@@ -37,6 +38,16 @@ def compile(
 ) -> DynamicProgram[Program]: ...
 
 
+@overload
+def compile(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    mesh: Sequence[int] | Mapping[str, int],
+    **options: Unpack[compilation.CompileKeywords],
+) -> MeshProgram: ...
+
+
 @compilation.with_pipeline_options
 def compile(
     module_or_mlir: Any,
@@ -57,8 +68,9 @@ def compile(
     check: bool = False,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
     state: bool | Sequence[str] | Mapping[str, Any] | None = None,
+    mesh: Sequence[int] | Mapping[str, int] | None = None,
     **pipeline_options: Unpack[compilation.PipelineKeywords],
-) -> Program | DynamicProgram[Program] | PiecewiseProgram:
+) -> Program | DynamicProgram[Program] | MeshProgram | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR.
 
     Warnings of passes are issued as Python warnings. ``HostWorkWarning`` is issued if the host runs over 1 % of the
@@ -92,16 +104,22 @@ def compile(
         state: The arguments that stay in device memory between calls as ``Program.state``: True for all buffers that
             the model changes, names of arguments, or a mapping from names to tensors, such as the state of another
             program, which is then shared (docs/serving.md).
+        mesh: The extents of a mesh of cards, (4,) or ``{"tp": 4}``. The model is then a function from a ``DeviceMesh``
+            to the model of one rank, and this process runs all ranks (docs/several-cards.md).
         **pipeline_options: The options of the pipeline, the fields of ``SpyrePipeline``.
 
     Returns:
-        The program; a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for "ktir", and a ``PiecewiseProgram``
-        for a model whose shapes or branches depend on values.
+        The program; a ``MeshProgram`` with ``mesh``, a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for
+        "ktir", and a ``PiecewiseProgram`` for a model whose shapes or branches depend on values.
 
     Raises:
         CompileError: The model, the module or an option is rejected; the message says what to change.
     """
-    if isinstance(module_or_mlir, ir.Module | str | Path):
+    if mesh is not None:
+        from spyre_mlir.meshes import mesh_compilation
+
+        front_end = mesh_compilation.front_end(mesh)
+    elif isinstance(module_or_mlir, ir.Module | str | Path):
         front_end = compilation.mlir_program
     else:
         from spyre_mlir.frontend.model_compilation import model_program as front_end  # imports PyTorch

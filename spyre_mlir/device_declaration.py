@@ -68,7 +68,14 @@ def declare() -> bool:
         module = DeviceModule(f"torch.{NAME}", __doc__)
         torch._register_device_module(NAME, module)
         torch.serialization.register_package(_PRIORITY, lambda storage: None, _restored)
+        if torch.distributed.is_available() and torch.distributed.is_gloo_available():
+            torch.distributed.Backend.register_backend(NAME, _process_group, devices=[NAME, "cpu"])
     return isinstance(module, DeviceModule)
+
+
+def _process_group(store: Any, rank: int, size: int, timeout: Any) -> Any:
+    """Create the process group of the backend ``spyre``: cards are simulated on hosts, which communicate over gloo."""
+    return torch.distributed.ProcessGroupGloo(store, rank, size, timeout)
 
 
 def _restored(storage: Any, location: str) -> Any:

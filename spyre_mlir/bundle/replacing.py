@@ -27,12 +27,12 @@ from spyre_mlir.files import require_name
 _OLD, _FRESH, _SUFFIX = "old", "fresh", ".writing"
 
 #: The files that identify a folder of this package, the names of all its files, and the names of its folders.
-_PROGRAMS = ("bundle.mlir", "program.mlir", "program.json", "sizes.json")
+_PROGRAMS = ("bundle.mlir", "program.mlir", "program.json", "sizes.json", "rank_0/program.json")
 _FILES = re.compile(
     r"(bundle|program)\.mlir|(manifest|program|sizes)\.json|sdsc_\d+\.json|host_\d+\.mlir|constants\.npz|remarks\.jsonl"
     r"|device_weights\.(npy|json)"
 )
-_FOLDERS = re.compile(r"device_\d+(_\d+)?|\d+(-\d+)*")
+_FOLDERS = re.compile(r"rank_\d+|device_\d+(_\d+)?|\d+(-\d+)*")
 
 
 @contextlib.contextmanager

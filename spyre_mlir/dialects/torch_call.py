@@ -25,6 +25,10 @@ from spyre_mlir.records import dataclass
 #: The operation, and the attribute of a call.
 TORCH_CALL, CALL = "tosa.custom", "sdsc.call"
 
+#: The library of PyTorch's collectives, whose calls are steps of their own. A name of their group lists its ranks:
+#: "ranks 0,1".
+COLLECTIVES, RANKS = "_c10d_functional", "ranks "
+
 #: Keys of an argument that is not a plain number or text: the index of an operand, and an element type.
 OPERAND, DTYPE = "operand", "dtype"
 
@@ -32,6 +36,11 @@ OPERAND, DTYPE = "operand", "dtype"
 def is_torch_call(op: ir.Operation) -> bool:
     """Return whether an operation is a call of a PyTorch kernel."""
     return op.name == TORCH_CALL and CALL in op.attributes
+
+
+def is_collective(op: ir.Operation) -> bool:
+    """Return whether an operation is a call of a collective."""
+    return is_torch_call(op) and ir.StringAttr(op.attributes["domain_name"]).value == COLLECTIVES
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from spyre_mlir.compile_lock import without_cycle_search
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.dialects.torch_call import TORCH_CALL
+from spyre_mlir.driver.collectives import CollectiveStep, MeshPlace
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, TransferList, transfers
 from spyre_mlir.errors import AlgorithmError, CompileError, FailedAssertionError
 from spyre_mlir.host import HostFunction
@@ -56,7 +57,8 @@ def values_of(manifest: Manifest) -> list[Value]:
 class Built:
     """The steps of a program in order. ``arguments`` are the arguments of a call, including weights.
 
-    ``returned`` has the names of the values that a call returns as ``results``.
+    ``returned`` has the names of the values that a call returns as ``results``. ``place`` is the place of the program
+    in a mesh of ranks.
     """
 
     steps: Sequence[Step]
@@ -66,6 +68,7 @@ class Built:
     remarks: Remarks = field(default_factory=Remarks)
     passes: Timing = field(default_factory=Timing)
     seconds: float = 0.0
+    place: MeshPlace | None = None
 
     @property
     def bundles(self) -> list[BundleStep]:
@@ -269,6 +272,9 @@ def _partitioned(
     for number, (name, inputs, outputs) in enumerate(calls, 1):
         with timing.collecting(), scope(name, "stages", place=(number, len(calls))):
             module = _alone(callees[name])
+            if name.startswith("collective"):
+                steps.append(CollectiveStep.of(name, inputs, outputs, callees[name]))
+                continue
             if name.startswith("device"):
                 steps += _bundles(name, module, pipeline, remarks, timing).wired(inputs, outputs)
                 continue

@@ -23,6 +23,7 @@ from spyre_mlir.driver.argument_layouts import choices, lay_out
 from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.checking import require_no_races
 from spyre_mlir.driver.ktir_program import KtirProgram
+from spyre_mlir.driver.mesh_program import MeshProgram
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_calls import StateRequest
@@ -107,7 +108,7 @@ class PipelineKeywords(TypedDict, total=False):
 
 
 class CompileKeywords(PipelineKeywords, total=False):
-    """All options of ``compile`` except ``dynamic``, on which the result type depends."""
+    """All options of ``compile`` except ``dynamic`` and ``mesh``, on which the result type depends."""
 
     device: str | Path | None
     sencores: int | None
@@ -217,11 +218,13 @@ def compile_with(
             if value is not None and (name not in _DEFAULTS or value != _DEFAULTS[name])
         }
         program = front_end(source, inputs, dynamic, words, given)
-        # A program in pieces or of several sizes issues the warnings of its programs when they are compiled.
-        if isinstance(program, Program):
-            if sentence := host_work_warning(program.steps, program.pass_remarks):
+        # A program in pieces or of several sizes issues the warnings of its programs when they are compiled. The ranks
+        # of a mesh have the same warnings.
+        of_warnings = program.ranks[0] if isinstance(program, MeshProgram) else program
+        if isinstance(of_warnings, Program):
+            if sentence := host_work_warning(of_warnings.steps, of_warnings.pass_remarks):
                 warnings.warn(sentence, HostWorkWarning, stacklevel=3)
-            warn_of_passes(program, stacklevel=4)
+            warn_of_passes(of_warnings, stacklevel=4)
         if words.target == "ktir":
             if options.get("state"):
                 raise CompileError("A program in KTIR has no state; compile it without the option 'state'.")
@@ -308,7 +311,7 @@ class CompileOptions:
         **pipeline_options: Any,
     ) -> CompileOptions:
         """Check the options; raise ``CompileError`` for an invalid option."""
-        names = typing.get_type_hints(CompileKeywords) | {"dynamic": None}
+        names = typing.get_type_hints(CompileKeywords) | {"dynamic": None, "mesh": None}
         for name in pipeline_options:
             if name.replace("-", "_") not in names:
                 sentence = f"The function compile has no option '{name}'; its options: {listed(names, name)}."

@@ -20,6 +20,7 @@ from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value, built_at, plan_text
+from spyre_mlir.driver.collectives import MeshPlace
 from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, resident_state, run_or_fall_back, to_device
 from spyre_mlir.driver.program_figures import (
@@ -267,6 +268,15 @@ class Program:
         return self._built.bundles
 
     @property
+    def place(self) -> MeshPlace | None:
+        """The rank of the program and its mesh; None for a program of one card."""
+        return self._built.place
+
+    @place.setter
+    def place(self, place: MeshPlace | None) -> None:
+        self._built.place = place
+
+    @property
     def is_one_bundle(self) -> bool:
         """True if the device runs the whole program."""
         return len(self.steps) == 1 and len(self.bundles) == 1
@@ -437,7 +447,7 @@ class Program:
         return [
             timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)
             for unit in sequences(self.steps)
-            if not isinstance(unit, HostStep)
+            if isinstance(unit, list)
         ]
 
     def timeline(self) -> Timeline:
@@ -445,7 +455,7 @@ class Program:
 
         The program must be one bundle or one sequence of bundles. The start of a bundle is assumed to take no time.
         """
-        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self.timelines) == 1
+        is_one = len(self.bundles) == len(self.steps) and len(self.timelines) == 1
         return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
 
     @property
@@ -586,10 +596,13 @@ class Program:
 
     def _described(self) -> str:
         """Describe the program in one line: steps, operations, predicted time."""
-        bundles, hosts = len(self.bundles), len(self.steps) - len(self.bundles)
+        bundles = len(self.bundles)
+        hosts = sum(isinstance(step, HostStep) for step in self.steps)
+        links = len(self.steps) - bundles - hosts
         if not self.steps:
             return "nothing runs on the device"
         steps = count(bundles, "bundle") + (f", {count(hosts, 'function')} of the host" if hosts else "")
+        steps += f", {count(links, 'collective')}" if links else ""
         operations = sum(len(line.executions) for line in self.timelines)
         time = predicted_time(self.steps, self.transfers(), self.timelines)
         return f"{steps}, {count(operations, 'operation')}, {time}"
@@ -616,7 +629,7 @@ def _needed_numerics(built: Built) -> str:
 
 def _with_numerics(step: Step, numerics: str) -> Step:
     """Return a step whose bundle requires ``numerics``."""
-    if isinstance(step, HostStep):
+    if not isinstance(step, BundleStep):
         return step
     manifest = replace(step.bundle.manifest, numerics=numerics)
     return replace(step, bundle=replace(step.bundle, manifest=manifest))

@@ -103,10 +103,15 @@ def run_or_fall_back(
             stacklevel=4,
         )
         return function(*(arrays[argument.name] for argument in built.arguments))
+    warn_of_losses(built)
+    return [values[name] for name in built.returned]
+
+
+def warn_of_losses(built: Built) -> None:
+    """Warn of values of the last run that left the range of their format."""
     losses = (loss for step in built.bundles if step.last_run for loss in step.last_run.losses)
     for sentence in described(losses):
-        warnings.warn(sentence, RangeWarning, stacklevel=3)
-    return [values[name] for name in built.returned]
+        warnings.warn(sentence, RangeWarning, stacklevel=4)
 
 
 def to_device(built: Built, name: str, array: Any) -> DeviceTensor:

@@ -20,6 +20,7 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects.sdsc import SOURCE_BYTES
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.driver.collectives import CollectiveStep
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
 from spyre_mlir.errors import LONGEST, counted
 from spyre_mlir.mlir import indexing_maps, ir
@@ -59,9 +60,13 @@ def summarize_steps(
     """Return a table of steps, transfers and reasons for host steps, followed by the summary of each bundle."""
     rows = [*finding_rows(findings)]
     bundles = sum(isinstance(step, BundleStep) for step in steps)
-    rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles} on the host"))
+    links = sum(isinstance(step, CollectiveStep) for step in steps)
+    on_link = f", {counted(links, 'collective')} on the link" if links else ""
+    rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles - links} on the host{on_link}"))
     for step, transfers in zip(steps, moved, strict=True):
-        if isinstance(step, HostStep):
+        if isinstance(step, CollectiveStep):
+            text = f"{step.call_text}, {step.bytes:,} bytes of each rank"
+        elif isinstance(step, HostStep):
             text = f"{counted(step.operations, 'operation')}, {step.float_operations:,} on floats"
         else:
             brought, stay, taken = (

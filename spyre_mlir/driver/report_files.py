@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.driver.program_figures import host_reasons
-from spyre_mlir.driver.steps import HostStep, Step, Transfers, sequences
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
 from spyre_mlir.files import write_text
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.findings import ProgramFinding
@@ -73,8 +73,8 @@ def _segments(steps: Sequence[Step], timelines: Sequence[Timeline]) -> Iterator[
     """Yield host functions and sequences of bundles; ``timelines`` has one timeline for each sequence."""
     rest = iter(timelines)
     for unit in sequences(steps):
-        if isinstance(unit, HostStep):
-            yield HostSegment(unit.name, unit.operations)
+        if not isinstance(unit, list):
+            yield HostSegment(unit.name, unit.operations if isinstance(unit, HostStep) else None)
             continue
         timeline, position, shares = next(rest), 0, []
         for step in unit:
@@ -86,7 +86,7 @@ def _segments(steps: Sequence[Step], timelines: Sequence[Timeline]) -> Iterator[
 
 
 def _step(step: Step, facts: ProgramFacts | None, moved: Transfers, shares: Mapping[str, int]) -> StepReport:
-    if isinstance(step, HostStep) or facts is None:
+    if not isinstance(step, BundleStep) or facts is None:
         operations = step.operations if isinstance(step, HostStep) else 0
         return StepReport(step.name, operations, step.float_operations)
     return StepReport(

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from numpy.typing import NDArray
 
+from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import Bundle, KernelArgument, Levels
 from spyre_mlir.bundle.transfer import Images, laid_out, same_moves
+from spyre_mlir.driver.collectives import CollectiveStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
@@ -107,11 +109,11 @@ class HostStep:
         return dict(zip(self.outputs, results, strict=True))
 
 
-Step = BundleStep | HostStep
+Step = BundleStep | HostStep | CollectiveStep
 
 
-def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
-    """Yield host steps and sequences of bundles, in order; a bundle that uses memory of the previous one joins it."""
+def sequences(steps: Sequence[Step]) -> Iterator[HostStep | CollectiveStep | list[BundleStep]]:
+    """Yield other steps and sequences of bundles, in order; a bundle that uses memory of the previous one joins it."""
     sequence: list[BundleStep] = []
     for step in steps:
         if sequence and not (isinstance(step, BundleStep) and step.bundle.manifest.expects):
@@ -126,11 +128,30 @@ def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
 
 
 def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray[Any]]:
-    """Run the steps; return all values of the call. Each sequence of bundles runs on one simulated machine."""
+    """Run the steps of one rank; return all values of the call. Collectives run over the process group of PyTorch."""
+    run = stepped(steps, values, numerics)
+    try:
+        step, array = next(run)
+        while True:
+            step, array = run.send(eager_mode.load().over_process_group(step, array))
+    except StopIteration as end:
+        return end.value
+
+
+def stepped(
+    steps: Sequence[Step], values: Values, numerics: str
+) -> Generator[tuple[CollectiveStep, NDArray[Any]], NDArray[Any], dict[str, NDArray[Any]]]:
+    """Run the steps; return all values of the call. Each sequence of bundles runs on one simulated machine.
+
+    Each collective is yielded with the tensor of this rank; its result is sent to the generator.
+    """
     values = dict(values)
     for unit in sequences(steps):
         if isinstance(unit, HostStep):
             values.update(unit.run(values))
+            continue
+        if isinstance(unit, CollectiveStep):
+            values[unit.outputs[0]] = yield unit, unit.operand(values)
             continue
         results = run_sequence([step.call(values) for step in unit], numerics, unit[0].lx_frac_avail)
         for step, result in zip(unit, results, strict=True):
@@ -191,6 +212,8 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
     """
     bundles = [step for step in steps if isinstance(step, BundleStep)]
     produced = {name: argument for step in bundles for name, argument in step.written}
+    # The link reads and writes device memory, in the layouts of the bundles.
+    received = {name for step in steps if isinstance(step, CollectiveStep) for name in step.outputs}
     host_values = set(returned).union(*(step.inputs for step in steps if isinstance(step, HostStep)))
     resident: list[tuple[KernelArgument, ...]] = []
     copied: list[tuple[KernelArgument, ...]] = []
@@ -209,7 +232,7 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
         names = {
             argument.name
             for argument in inputs
-            if argument.name in present or _is_resident(argument, produced)
+            if argument.name in present or argument.array_name in received or _is_resident(argument, produced)
         }
         resident.append(tuple(argument for argument in inputs if argument.name in names))
         copied.append(tuple(argument for argument in inputs if argument.name not in names))

@@ -50,8 +50,9 @@ from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value, values_of
+from spyre_mlir.driver.collectives import CollectiveStep, MeshPlace
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.errors import CompileError, counted
+from spyre_mlir.errors import CompileError, counted, first_sentence
 from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
@@ -161,6 +162,8 @@ class StoredProgram:
     def _step(self, number: int, plain: Mapping[str, Any], remarks: Remarks) -> Step:
         name, work = plain["name"], plain["float_operations"]
         inputs, outputs = tuple(plain["inputs"]), tuple(plain["outputs"])
+        if "collective" in plain:
+            return CollectiveStep.of_plain(plain["collective"])
         if "function" in plain:
             function = HostFunction(parsed(plain["function"], context()))
             return HostStep(name, inputs, outputs, function, plain["operations"], work)
@@ -187,6 +190,8 @@ def _step_to_plain(step: Step, remarks: Sequence[Remark]) -> dict[str, Any]:
         "outputs": step.outputs,
         "float_operations": step.float_operations,
     }
+    if isinstance(step, CollectiveStep):
+        return {**plain, "collective": step.to_plain()}
     if isinstance(step, HostStep):
         return {**plain, "function": step.function.text(), "operations": step.operations}
     # Most programs are one bundle, whose remarks equal the remarks of the program and need not be stored twice.
@@ -348,7 +353,7 @@ def write_program(
     A program of one bundle is the folder of the bundle, with ``remarks``. If ``laid_out_for`` names numerics, the
     weights of bundles are written as device images for them.
     """
-    if len(built.steps) == 1 and isinstance(only := built.steps[0], BundleStep):
+    if len(built.steps) == 1 and isinstance(only := built.steps[0], BundleStep) and built.place is None:
         write_bundle(only.bundle, folder, arrays, remarks, laid_out_for)
         return
     with replacing(folder) as fresh:
@@ -362,6 +367,9 @@ def write_program(
                 "outputs": list(step.outputs),
             }
             described.append(entry)
+            if isinstance(step, CollectiveStep):
+                entry.update(kind="collective", **step.to_plain())
+                continue
             if isinstance(step, HostStep):
                 (fresh / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
                 continue
@@ -389,9 +397,9 @@ def write_program(
             [{**asdict(value), "host_shape": list(value.host_shape)} for value in values]
             for values in (built.arguments, built.results)
         )
+        program = {"arguments": arguments, "steps": described, "results": results, "returned": built.returned}
         write_json(
-            fresh / STEPS,
-            {"arguments": arguments, "steps": described, "results": results, "returned": built.returned},
+            fresh / STEPS, program | ({"mesh": asdict(built.place)} if built.place is not None else {})
         )
 
 
@@ -423,7 +431,14 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
         _require_known(item, known)
     if len(returned) != len(results):
         root["returned"].fail(f"must name the {counted(len(results), 'result')}")
-    return Built(steps, arguments, results, [item.text() for item in returned]), read_arrays(folder)
+    place = None
+    if "mesh" in root:
+        mesh = root["mesh"]
+        place = MeshPlace(mesh["rank"].integer(), mesh["shape"].integers(), mesh["names"].texts())
+        if not 0 <= place.rank < place.size:
+            mesh.fail(f"has no rank {place.rank}")
+    built = Built(steps, arguments, results, [item.text() for item in returned], place=place)
+    return built, read_arrays(folder)
 
 
 def _value(item: Field) -> Value:
@@ -453,6 +468,11 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
             field.fail(f"names '{field.text()}', which is already defined")
     work = item["float_operations"].integer()
     kind = item["kind"].text()
+    if kind == "collective":
+        try:
+            return CollectiveStep.of_plain(item.value)
+        except (ValueError, TypeError, KeyError) as error:
+            item.fail(f"does not describe a collective: {first_sentence(error)}")
     if kind == "host":
         path = folder / f"{name}.mlir"
         try:
@@ -468,7 +488,7 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
             )
         return HostStep(name, inputs, outputs, function, function.operations, work)
     if kind != "bundle":
-        item["kind"].fail(f"must be 'bundle' or 'host' but is '{kind}'")
+        item["kind"].fail(f"must be 'bundle', 'host' or 'collective' but is '{kind}'")
     if (folder / name).is_symlink():
         item["name"].fail("must name a folder of the program, not a link")
     bundle = read_bundle(folder / name)

@@ -54,7 +54,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: Libraries whose operations are defined by a version of PyTorch, of transformers or of this package.
-_LIBRARIES = {"aten", "prims", "prim", "spyre", "transformers"}
+_LIBRARIES = {"aten", "prims", "prim", "spyre", "transformers", "_c10d_functional"}
 
 #: Metadata of a node that counts the operations of autograd in a process, and does not describe the graph.
 _COUNTER = "seq_nr"

@@ -65,6 +65,7 @@ from spyre_mlir.frontend.operations import (
     UnsharedMemoryError,
 )
 from spyre_mlir.frontend.random_numbers import UndrawnError
+from spyre_mlir.frontend.sharded_models import LocalModel, compiled_shards, is_on_a_mesh
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
@@ -335,8 +336,16 @@ class CompiledGraph:
         key = (autocast_dtype(None), *map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
             with _disable_current_modes(), ignoring_marks():
-                self.programs[key] = self.compile(self.model, inputs)
+                if is_on_a_mesh(inputs):
+                    self.programs[key] = compiled_shards(self._of_shards, self.model, inputs)
+                else:
+                    self.programs[key] = self.compile(self.model, inputs)
         return self.programs[key]
+
+    def _of_shards(
+        self, local: LocalModel, names: Sequence[str], tensors: Sequence[Any]
+    ) -> Callable[..., Any]:
+        return self.compile(local.of_tensors(names), tensors)
 
     def _sized(
         self, marks: Sequence[tuple[int, int]], inputs: Sequence[Any]
@@ -500,11 +509,19 @@ class DeviceGraph:
         self.model = as_function(self.on_host, self.on_host.graph, _readable)
         # Dynamo makes a separate graph for each state of autocast.
         self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
+        self._compile = compile
+        self._whole = as_function(self.graph, self.graph.graph, _readable)
         self.compile = partial(_compiled_under, self.autocast, compile)
         # The least recently used program is evicted first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
+        self._on_a_mesh: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
+        if is_on_a_mesh(inputs):
+            with torch.no_grad(), _disable_current_modes():
+                if self._on_a_mesh is None:
+                    self._on_a_mesh = compiled_shards(self._of_shards, self._whole, inputs)
+                return self._on_a_mesh(*inputs)
         if torch.is_grad_enabled() and any(map(_wants_gradient, inputs)):
             return self.graph(*inputs)
         try:
@@ -515,6 +532,12 @@ class DeviceGraph:
         except _RUN_ONE_BY_ONE as error:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
+
+    def _of_shards(
+        self, local: LocalModel, names: Sequence[str], tensors: Sequence[Any]
+    ) -> Callable[..., Any]:
+        graph = DeviceGraph(local.trace, self._compile)
+        return lambda *tensors: local.finish(graph(*tensors))
 
     def _results(self, applied: Application, devices: Sequence[str]) -> OperationResults:
         """Results of the graph, on the devices that it names, with the strides that PyTorch returns on the CPU."""
@@ -603,6 +626,7 @@ def _copied(graph: GraphModule) -> GraphModule:
     copied.graph = Graph()
     output = copied.graph.graph_copy(graph.graph, {})
     copied.graph.output(output)
+    copied.recompile()
     return copied
 
 

@@ -40,6 +40,7 @@ from spyre_mlir.frontend.operations import (
     number_inputs,
     number_types,
 )
+from spyre_mlir.frontend.process_groups import over_process_group as over_process_group
 from spyre_mlir.frontend.signature import Signature, View, to_numpy, to_tensor
 from spyre_mlir.frontend.torch_device import SpyreTensor
 from spyre_mlir.layout import BufferView, StickLayout

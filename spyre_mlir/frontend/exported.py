@@ -60,6 +60,7 @@ from spyre_mlir.frontend.object_graphs import (
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import UndrawnError, draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.row_writes import write_rows
+from spyre_mlir.frontend.sharded_models import functional_collectives, name_ranks
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -163,6 +164,7 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
     """Capture a model under an autocast to ``dtype``; an exported program is returned with its casts written."""
     if isinstance(model, ExportedProgram):
         write_casts(model, None)
+        name_ranks(model)
         return model
     if not callable(model):
         weights = isinstance(model, Mapping) and any(
@@ -181,6 +183,7 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
             program = _export_call(module, walked, call)
         write_texts(program.graph, texts)
         write_casts(program, dtype)
+        name_ranks(program)
         return program
 
 
@@ -356,6 +359,7 @@ def _tracing(model: Any) -> Iterator[None]:
             preserve_node_meta(),
             locations.recording_all_frames(),
             dense_experts(),
+            functional_collectives(),
             marking_loops(),
             quiet(),
             autocasting(None),

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch.fx import Graph, Node
 
-from spyre_mlir.dialects.torch_call import DTYPE, OPERAND, TorchCall
+from spyre_mlir.dialects.torch_call import COLLECTIVES, DTYPE, OPERAND, TorchCall
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import call_key, operands_of
 from spyre_mlir.host.torch_kernels import ALLOWED, DTYPES, MODES, is_unsaid, refusal_of
@@ -57,11 +57,19 @@ def nodes_of(location: ir.Location) -> Iterator[str]:
         yield from nodes_of(location.child_loc)
 
 
-def mark_exact_kernels(graph: Graph) -> None:
-    """Mark ``fmod`` and floor divisions of numbers with at least 32 bits as calls of kernels.
+def is_collective(node: Node) -> bool:
+    """Return whether a node is an operation of ``_c10d_functional``."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == COLLECTIVES
 
-    They need the exact remainder. x - y * trunc(x / y) rounds a quotient just below an integer to that integer.
+
+def mark_exact_kernels(graph: Graph) -> None:
+    """Mark collectives, and ``fmod`` and floor divisions of numbers with at least 32 bits, as calls of kernels.
+
+    Divisions need the exact remainder. x - y * trunc(x / y) rounds a quotient just below an integer to that integer.
     """
+    for node in graph.nodes:
+        if is_collective(node):
+            node.meta[KERNEL] = True
     for operator_, is_exact in _EXACT.items():
         for node in graph.find_nodes(op="call_function", target=operator_):
             result = node.meta.get("val")
@@ -137,7 +145,7 @@ def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
         if (
             value is None
             or isinstance(value, (bool, int, float))
-            or (isinstance(value, str) and value in MODES)
+            or (isinstance(value, str) and (value in MODES or is_collective(node)))
         ):
             return value
         raise ValueError(f"{value!r} has no form in a call")
@@ -162,7 +170,8 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
     """
     arguments, operands = _arguments(node)
     results = kept_results(node)
-    ALLOWED.add(str(node.target))
+    if not is_collective(node):
+        ALLOWED.add(str(node.target))
     tensors = [to_builtin(operand, value) for operand, value in zip(operands, values, strict=True)]
     call = TorchCall(
         str(node.target),

@@ -47,6 +47,7 @@ from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.meta_tensors import stand_ins
 from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.frontend.piecewise import PiecewiseProgram
+from spyre_mlir.frontend.sharded_models import is_sharded, is_simulated, localized, place_of
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, to_device
 
@@ -290,10 +291,16 @@ def model_program(
     """Front end of models: compile a model, or read its program from the cache."""
     if isinstance(inputs, tuple) and not inputs:
         inputs = example_inputs_of(model)
+    place = place_of(model, inputs)
+    if is_sharded(model, inputs):
+        model, inputs = localized(model, inputs)
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
         trials = ModelTrials(model, lambda: inputs, options, compile_model)
-        return _program(model, inputs, CompileOptions.of(trials, **options))
+        program = _program(model, inputs, CompileOptions.of(trials, **options))
+        if isinstance(program, Program):
+            program.place = place
+        return program
     if words.target != "bundle":
         raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
     marked, dims, occurrences = marks or (model, dict(dynamic or {}), ())
@@ -358,7 +365,8 @@ def _in_pieces(
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
     # An exported program is one graph, without Python code that could run between pieces.
-    if not options.fallback or not callable(model) or hasattr(model, "graph_signature"):
+    # The pieces of one rank would wait for the pieces of the others.
+    if not options.fallback or not callable(model) or hasattr(model, "graph_signature") or is_simulated():
         raise reason
     if (
         options.layouts

@@ -29,6 +29,7 @@ from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError, Uncached, counted, first_sentence, kind_of
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, as_call, input_path
 from spyre_mlir.frontend.object_graphs import LEAVES
+from spyre_mlir.frontend.sharded_models import is_sharded, local_tensor
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import dtype_name
@@ -196,6 +197,8 @@ class Signature:
 
         ``state`` maps names of buffers to buffers on the device, which replace the buffers of the model.
         """
+        if is_sharded(None, (args, kwargs)):
+            args, kwargs = pytree.tree_map(local_tensor, (tuple(args), dict(kwargs)))
         leaves, inputs = self.leaves_of(args, kwargs)
         for position, number in self.numbers.items():
             # True equals 1 in Python, but gives another program.

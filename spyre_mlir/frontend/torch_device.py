@@ -31,6 +31,7 @@ from torch.autograd import Variable
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
+from spyre_mlir.dialects.torch_call import COLLECTIVES
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
@@ -299,6 +300,8 @@ class SpyreTensor(torch.Tensor):
             return torch.equal(*map(host_copy, args))
         if func in COMPOSED:
             return COMPOSED[func](*args, **named)
+        if func.namespace in _COLLECTIVES:
+            return _collective(func, args, named)
         if is_foreach(func) or func in _LOOPS:
             return one_by_one(func, args, named)
         # If autograd is off, composite operations arrive here undecomposed.
@@ -320,6 +323,29 @@ class SpyreTensor(torch.Tensor):
             raise
         except CompileError as error:
             return on_the_host(func, args, named, error)
+
+
+#: The libraries of PyTorch's collectives, and the operations of them that do nothing after a collective that waits.
+_COLLECTIVES, _WAITS = ("c10d", COLLECTIVES), ("wait_tensor", "_wrap_tensor_autograd")
+
+
+def _collective(func: Any, args: Any, named: dict[str, Any]) -> Any:
+    """Run a collective of PyTorch on copies of the tensors on the host, and wait for it."""
+    if func._opname in _WAITS:
+        return args[0]
+
+    def complete(*args: Any, **named: Any) -> Any:
+        """Return the results with their data, so that they can be copied to the device."""
+        results = func(*args, **named)
+        for leaf in pytree.tree_leaves(results):
+            if isinstance(leaf, torch.ScriptObject):
+                torch.distributed.Work.unbox(leaf).wait()
+        if func.namespace == COLLECTIVES:
+            return pytree.tree_map_only(torch.Tensor, torch.ops._c10d_functional.wait_tensor, results)
+        return results
+
+    complete.is_view = False  # type: ignore[attr-defined]
+    return on_the_host(complete, args, named)
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:

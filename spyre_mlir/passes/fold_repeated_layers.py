@@ -88,7 +88,8 @@ def require_room(func: ir.Operation) -> None:
     device = target_of(func).hbm_bytes
     if taken > device:
         text = f"arguments take at least {taken} bytes, the device has {device}"
-        raise error_at(func, f"{text}: compile fewer layers, or weights of 8 bits")
+        remedy = "compile fewer layers, weights of 8 bits, or for several cards (spyre_mlir.memory)"
+        raise error_at(func, f"{text}: {remedy}")
 
 
 def _is_read_whole(value: ir.Value) -> bool:

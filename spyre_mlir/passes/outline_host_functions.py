@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from enum import Enum
@@ -13,6 +14,7 @@ from spyre_mlir.analysis.quantized_matmuls import is_integer_product, is_narrowe
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects.torch_call import is_collective
 from spyre_mlir.errors import ALWAYS_FAILS, CompileError, FailedAssertionError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
@@ -45,6 +47,8 @@ class OutlineHostFunctions(EvaluatingPass):
     indices there. Views and logic on booleans run on the side of their neighbours. Assertions, and ops that only they
     read, run on the host, which has the program's exact types; an assertion that is never true is an error. Device and
     host alternate as rarely as possible. A program that the device can run completely is not changed.
+
+    Each collective (a call of ``_c10d_functional``) is a function of its own, in the order of the program.
 
     Before: linalg, one function. After: functions without a call, and ``@main`` of calls.
     """
@@ -105,6 +109,8 @@ class _Partition:
         op = self.ops[index]
         if outlining.is_free(op):  # a result that no operation computes
             return ExecutionSide.HOST
+        if is_collective(op):
+            return ExecutionSide.COLLECTIVE
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         foreign = sorted(elements & _FOREIGN)
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
@@ -145,6 +151,10 @@ class _Partition:
         """Return the phases. Parts of operations that are not fused go to the host, and phases are computed again."""
         where = {op: index for index, op in enumerate(self.ops)}
         reads = [frozenset(where[maker] for maker in outlining.producers(op)) for op in self.ops]
+        # All ranks must call their collectives in the same order, the order of the program.
+        collectives = [index for index, side in enumerate(sides) if side is ExecutionSide.COLLECTIVE]
+        for before, after in itertools.pairwise(collectives):
+            reads[after] |= {before}
         bytes_ = [0] * len(self.ops)
         for index, value in ((index, value) for index, op in enumerate(self.ops) for value in op.results):
             element = ELEMENT_TYPES.get(_element(value).removeprefix("u"))
@@ -183,7 +193,7 @@ class _Partition:
 
     def _outline(self, program_phases: Sequence[Phase]) -> None:
         """Build a function per phase before ``@main``, whose body becomes the calls."""
-        counts = {ExecutionSide.DEVICE: 0, ExecutionSide.HOST: 0}
+        counts = dict.fromkeys(ExecutionSide, 0)
         attributes = self._argument_attributes()
         calls = []
         for phase in program_phases:
@@ -288,10 +298,14 @@ def _element(value: ir.Value) -> str:
 
 
 class ExecutionSide(Enum):
-    """The side on which an operation may run; ``EITHER`` means the side of its neighbours."""
+    """The side on which an operation may run; ``EITHER`` means the side of its neighbours.
+
+    A collective runs on the link between devices, one at a time.
+    """
 
     DEVICE = "device"
     HOST = "host"
+    COLLECTIVE = "collective"
     EITHER = "either"
 
 
@@ -312,13 +326,17 @@ class Phase:
     nodes: tuple[int, ...]
 
 
+#: The sides that compute, in the order in which they are tried first.
+_COMPUTING = (ExecutionSide.DEVICE, ExecutionSide.HOST)
+
+
 def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
     """Return the phases of the program; if beginning on either side gives equally many, the device begins.
 
     Each operation is then moved to the latest phase of its side before or with its readers, if fewer bytes then cross
     phases: its operands cross instead of its results. Operands from outside the program cost nothing.
     """
-    options = [_phases(nodes, first) for first in (ExecutionSide.DEVICE, ExecutionSide.HOST)]
+    options = [_phases(nodes, first) for first in _COMPUTING]
     # ``min`` takes the first of equals, so a tie lets the device begin.
     fewest = min(options, key=len)
     phase_of = {index: number for number, phase in enumerate(fewest) for index in phase.nodes}
@@ -332,7 +350,9 @@ def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
             continue
         earliest = min(phase_of[reader] for reader in readers[index])
         side = fewest[phase_of[index]].side
-        sides = {side} if nodes[index].side is not ExecutionSide.EITHER else set(ExecutionSide)
+        if side is ExecutionSide.COLLECTIVE:
+            continue
+        sides = {side} if nodes[index].side is not ExecutionSide.EITHER else set(_COMPUTING)
         later = max(n for n in range(phase_of[index], earliest + 1) if fewest[n].side in sides)
         read_bytes = sum(nodes[source].bytes for source in nodes[index].reads)
         if later > phase_of[index] and read_bytes < nodes[index].bytes:
@@ -345,22 +365,25 @@ def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
 
 
 def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
-    other = {ExecutionSide.DEVICE: ExecutionSide.HOST, ExecutionSide.HOST: ExecutionSide.DEVICE}
+    computing = _COMPUTING if first is _COMPUTING[0] else _COMPUTING[::-1]
+    sides = itertools.cycle((*computing, ExecutionSide.COLLECTIVE))
     scheduled: set[int] = set()
     waiting = list(range(len(nodes)))
     phases: list[Phase] = []
-    side = first
     while waiting:
+        side = next(sides)
+        accepted = {side, ExecutionSide.EITHER} if side in _COMPUTING else {side}
         ready = []
         for index in waiting:
             # ``scheduled`` grows during the loop, so a chain of operations on one side runs in a single phase.
-            if nodes[index].side in (side, ExecutionSide.EITHER) and nodes[index].reads <= scheduled:
+            if nodes[index].side in accepted and nodes[index].reads <= scheduled:
                 scheduled.add(index)
                 ready.append(index)
+                if side is ExecutionSide.COLLECTIVE:
+                    break
         if ready:
             phases.append(Phase(side, tuple(ready)))
         waiting = [index for index in waiting if index not in scheduled]
-        side = other[side]
     return phases
 
 

@@ -56,10 +56,10 @@ class DeviceSegment:
 
 @dataclass(frozen=True)
 class HostSegment:
-    """A host function, and the number of operations in it."""
+    """A host function, and the number of operations in it; None for a collective."""
 
     name: str
-    operations: int
+    operations: int | None
 
 
 Segment = DeviceSegment | HostSegment
@@ -98,9 +98,12 @@ def picture(segments: Sequence[Segment], name: str = "") -> str:
         page.text(MARGIN, top + row * _ROW + _BAR - 3, name)
     for segment, of_segment in zip(segments, bars, strict=True):
         if isinstance(segment, HostSegment):
-            text = (
-                f"{segment.name}: {segment.operations:,} operations on the host, whose time is not predicted"
+            work = (
+                "on the link"
+                if segment.operations is None
+                else f"{segment.operations:,} operations on the host"
             )
+            text = f"{segment.name}: {work}, whose time is not predicted"
             _step(page, "host", segment.name, text, x, gap, bottom - top)
             x += gap
             continue

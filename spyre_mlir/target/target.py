@@ -100,6 +100,17 @@ class HostRates:
 
 
 @dataclass(frozen=True)
+class LinkRates:
+    """Rates of the link between cards, given by the user; 0 means unknown.
+
+    ``spyre_mlir.cost.link`` has the formulas.
+    """
+
+    message_ns: float  #: the start of a message
+    sent_bytes_per_ns: float  #: bytes that a card sends
+
+
+@dataclass(frozen=True)
 class Target:
     """Sizes, limits and rates of one device, and the part of it that a program may use: cores, and a part of LX.
 
@@ -162,6 +173,8 @@ class Target:
     """Slowdown of cores that read one operand."""
     host: Annotated[HostRates, "host"]
     """Assumed rates of the host, for times in total."""
+    link: Annotated[LinkRates, "link"]
+    """Assumed rates of the link between cards; unknown in the packaged file."""
     loop_iterations: Annotated[int, "program.loop_iterations"]
     """Largest number of iterations of a loop."""
     operand_layouts: Annotated[int, "program.operand_layouts"]
@@ -446,6 +459,9 @@ def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
 _UNBOUNDED = ("lx_reserved_bytes", "lx_backend_fraction", "burst_overhead_bytes", "turnaround_ns_per_byte")
 _UNBOUNDED_RATES = ("relayout_run_ns", "relayout_run_split_ns", "more_bytes_per_ns", "contention_exponent")
 
+#: Rates that 0 declares unknown.
+_UNKNOWN_RATES = ("message_ns", "sent_bytes_per_ns")
+
 #: Pairs of a field and a field that divides it.
 _MULTIPLES = (
     ("lx_bytes", "lx_alignment_bytes"),
@@ -461,7 +477,9 @@ def _problem(target: Target) -> str | None:
     """Describe an inconsistency between the fields of a target; None if there is none."""
     paths = _paths()
     for name, path, value in _numbers(target):
-        if name not in _UNBOUNDED and name not in _UNBOUNDED_RATES and value <= 0:
+        if name in _UNKNOWN_RATES and value < 0:
+            return f"has {value} for {path}; it must be 0, for unknown, or above"
+        if name not in (*_UNBOUNDED, *_UNBOUNDED_RATES, *_UNKNOWN_RATES) and value <= 0:
             return f"has {value} for {path}; it must be above 0"
     if target.lx_reserved_bytes < 0 or target.burst_overhead_bytes < 0 or target.turnaround_ns_per_byte < 0:
         return f"has less than 0 for {paths['lx_reserved_bytes']}, or for an overhead of its memory"

@@ -171,7 +171,7 @@ def _run_program(options: argparse.Namespace) -> int:
         require_no_races(program.steps)
     # Bundles that are valid individually may still disagree about the LX content passed between them.
     for unit in () if options.no_validate else sequences(program.steps):
-        if not isinstance(unit, HostStep):
+        if isinstance(unit, list):
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
             _require_none(validate_sequence(names, bundles, fraction), options.folder)
     inputs = _read(options.inputs, program.arguments) if options.inputs else {}
@@ -184,7 +184,7 @@ def _run_program(options: argparse.Namespace) -> int:
             if isinstance(step, BundleStep) and step.last_run is not None:
                 print(f"{step.name}\n{table(step.last_run.statistics)}")
             else:
-                print(f"{step.name}: on the host")
+                print(f"{step.name}: on the {'host' if isinstance(step, HostStep) else 'link'}")
     return 0
 
 

@@ -100,11 +100,11 @@ def _ktir_has_no_races(path: Path) -> bool:
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None, check: Check) -> bool:
     """Validate each bundle of a program, and if all are valid, the LX content passed between them."""
-    from spyre_mlir.driver.steps import HostStep, sequences
+    from spyre_mlir.driver.steps import sequences
     from spyre_mlir.driver.stored_program import read_program
 
     built, _ = read_program(folder)
-    units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]
+    units = [unit for unit in sequences(built.steps) if isinstance(unit, list)]
     steps = [step for unit in units for step in unit]
     # A list, not a generator, so that the findings of all bundles are printed.
     if not all([_validate(folder / step.name, step.bundle, lx_backend_fraction, check) for step in steps]):

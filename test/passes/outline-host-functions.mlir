@@ -162,3 +162,33 @@ func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
   cf.assert %false, "the sizes are equal"
   return %x : tensor<8x64xf16>
 }
+// -----
+// A collective is a function of its own, in the order of the program, also next to work of the host.
+// CHECK-LABEL: func.func @device_0
+// CHECK: linalg.exp
+// CHECK-LABEL: func.func @collective_0
+// CHECK-NEXT: tosa.custom {{.*}}operator_name = "all_reduce.default"
+// CHECK-NEXT: return
+// CHECK-LABEL: func.func @host_0
+// CHECK: math.sin
+// CHECK-LABEL: func.func @collective_1
+// CHECK-NEXT: tosa.custom {{.*}}operator_name = "all_reduce.default"
+// CHECK-NEXT: return
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
+  %e = tensor.empty() : tensor<8x64xf16>
+  %0 = linalg.exp ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  %1 = tosa.custom %0 {domain_name = "_c10d_functional", operator_name = "all_reduce.default", implementation_attrs = "",
+    sdsc.call = {arguments = {self = {operand = 0}, reduce_op = "sum", group_name = "ranks 0,1"}, kept = array<i64: 0>,
+      operands = ["float16"], results = ["float16"]}} : (tensor<8x64xf16>) -> tensor<8x64xf16>
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%1 : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) {
+  ^bb0(%a: f16, %b: f16):
+    %s = math.sin %a : f16
+    linalg.yield %s : f16
+  } -> tensor<8x64xf16>
+  %3 = tosa.custom %2 {domain_name = "_c10d_functional", operator_name = "all_reduce.default", implementation_attrs = "",
+    sdsc.call = {arguments = {self = {operand = 0}, reduce_op = "max", group_name = "ranks 0,1"}, kept = array<i64: 0>,
+      operands = ["float16"], results = ["float16"]}} : (tensor<8x64xf16>) -> tensor<8x64xf16>
+  return %3 : tensor<8x64xf16>
+}

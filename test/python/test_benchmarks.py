@@ -55,6 +55,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "large-model",
         "layouts",
         "lsp",
+        "meshes",
         "model-operations",
         "models",
         "mutation",

@@ -42,7 +42,13 @@ def test_every_option_is_a_keyword(name: str) -> None:
 def test_there_are_no_other_keywords() -> None:
     """The signature has no ``**options`` left."""
     assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in PARAMETERS.values())
-    assert set(PARAMETERS) == {*typing.get_type_hints(CompileKeywords), "module_or_mlir", "inputs", "dynamic"}
+    assert set(PARAMETERS) == {
+        *typing.get_type_hints(CompileKeywords),
+        "module_or_mlir",
+        "inputs",
+        "dynamic",
+        "mesh",
+    }
 
 
 def test_type_checkers_see_the_same_options() -> None:

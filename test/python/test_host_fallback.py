@@ -339,7 +339,10 @@ EDITS = {
         lambda root: root["steps"][2].update(outputs=["device_0.0"]),
         "steps[2].outputs[0] names 'device_0.0', which is already defined",
     ),
-    "an unknown kind": (lambda root: root["steps"][0].update(kind="gpu"), "must be 'bundle' or 'host'"),
+    "an unknown kind": (
+        lambda root: root["steps"][0].update(kind="gpu"),
+        "must be 'bundle', 'host' or 'collective'",
+    ),
     "a path as a name": (lambda root: root["steps"][0].update(name="../x"), "must be a plain name"),
     "too many outputs": (
         lambda root: root["steps"][0].update(outputs=["device_0.0", "more"]),

@@ -77,7 +77,8 @@ ALLOWED = {
     "tensors": {"target", *MATHEMATICS, "bundle"},
     "driver": {*COMPILER, "findings", "report", "simulator", "tensors"},
     "frontend": {*COMPILER, "driver", "findings", "report", "tensors", "device_declaration"},
-    "api": {"driver", "frontend", "mlir", "pipelines"},
+    "meshes": {"driver", "frontend", "target"},
+    "api": {"driver", "frontend", "meshes", "mlir", "pipelines"},
     "experiments": {*COMPILER, "api", "driver", "zoo"},
     "language_server": COMPILER,
     "tools": {
@@ -97,7 +98,7 @@ ALLOWED = {
     "device_declaration": set(),
     "torch_autoload": {"device_declaration", "frontend"},
     "torch_spyre": {"frontend", "target", "tensors"},
-    "__init__": {"api", "driver", "frontend", "moved_modules", "tensors"},
+    "__init__": {"api", "driver", "frontend", "meshes", "moved_modules", "tensors"},
 }
 
 #: Parts on top of the compiler: the compiler does not need them, and none of its folders imports them.
@@ -107,6 +108,7 @@ COMPANIONS = {
     "experiments",
     "frontend",
     "language_server",
+    "meshes",
     "tools",
     "torch_autoload",
     "torch_spyre",
@@ -136,12 +138,12 @@ def test_the_compiler_imports_no_companion() -> None:
 
 
 def test_foreign_roots_have_one_home() -> None:
-    """Only frontend/, the zoo and PyTorch's kernels import torch; only mlir.py and frontend/ name torch_mlir."""
+    """frontend/, meshes/, the zoo and PyTorch's kernels import torch; only mlir.py and frontend/ name torch_mlir."""
     wrong = {}
     for path in FILES:
         roots = {name.split(".")[0] for name in imports(path)}
         torch_homes = {
-            "device_declaration", "frontend", "host/torch_kernels.py", "torch_autoload", "torch_spyre", "zoo",
+            "device_declaration", "frontend", "host/torch_kernels.py", "meshes", "torch_autoload", "torch_spyre", "zoo",
         }  # fmt: skip
         foreign = {"torch": torch_homes, "torch_mlir": {"mlir", "frontend"}}
         places = {part(path), path.relative_to(PACKAGE).as_posix()}

@@ -25,6 +25,7 @@ from spyre_mlir.analysis.plan_pins import Pins, pins_of, set_pins
 from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
 from spyre_mlir.bundle.validate import Finding, races, validate
 from spyre_mlir.cost.cost_model import OperationCost, operation_cost
+from spyre_mlir.cost.link import CollectiveCost
 from spyre_mlir.cost.replaced_model import CostModel
 from spyre_mlir.cost.ring_traffic import (
     RelayoutTraffic,
@@ -51,8 +52,10 @@ from spyre_mlir.division import Division
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division_search.joint_choice import JointDivider, JointProblem
 from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDivision
+from spyre_mlir.driver.collectives import MeshPlace
 from spyre_mlir.driver.device_report import DeviceReport
 from spyre_mlir.driver.ktir_program import KtirProgram
+from spyre_mlir.driver.mesh_timeline import MeshEvent, MeshTimeline
 from spyre_mlir.driver.problem_files import read_problem
 from spyre_mlir.driver.program import Traffic
 from spyre_mlir.errors import CompileError
@@ -632,6 +635,41 @@ def trials(model: torch.nn.Module, x: torch.Tensor) -> None:
     )
     print(results.rows, results.axes, results.failures, results[0])
     results.plot(x="sencores", y="predicted_us", by="program", kind="scatter", path="plot.svg")
+
+    def of_rank(mesh: object) -> torch.nn.Module:
+        return model
+
+    ranks = spyre_mlir.compile(of_rank, (x,), mesh={"tp": 4})
+    assert_type(ranks, spyre_mlir.MeshProgram)
+    ranks.save("ranks")
+    line = spyre_mlir.MeshProgram.load("ranks", numerics="ieee").timeline()
+    print(
+        ranks(x), ranks.ranks[0].place, ranks.shape, ranks.report("ranks.svg"), line.total_us, line.link_bytes
+    )
+    assert_type(line.events[0], MeshEvent)
+    print(
+        line.events[0].begin_us,
+        line.events[0].end_us,
+        line.events[0].engine,
+        line.busy_us("link"),
+        line.svg(),
+    )
+    print(
+        CollectiveCost("ring", 1.0, 64).nanoseconds,
+        MeshPlace(0, (4,), ("tp",)).size,
+        MeshTimeline(line.events, 0),
+    )
+    use = spyre_mlir.memory(model, inputs=(x,), device="card.toml")
+    assert_type(use, spyre_mlir.MemoryUse)
+    print(
+        use.mesh,
+        use.weights_bytes,
+        use.caches_bytes,
+        use.intermediates_bytes,
+        use.capacity_bytes,
+        use.bytes,
+        use.fits,
+    )
     space = TuningSpace.of(spyre_mlir.compile(model, (x,)), sencores=8)
     tuned = tune(
         model, (x,), space=space, objective="predicted_us", trials=20, storage=None, seed=1, workers=1
