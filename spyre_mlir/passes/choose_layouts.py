@@ -414,24 +414,21 @@ class LayoutPadding:
 
     def run(self) -> None:
         for op in all_ops(self.func):
-            pad = self._padding_rule(op)
+            if op.name == "linalg.generic":
+                op_layout = self.op_layouts.get(op.results[0])
+                pad = self._operation if op_layout is not None and op_layout.assignment.padded_dims else None
+            elif op.name == "tensor.extract_slice":
+                pad = self._steps
+            else:
+                converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
+                if not converts and op.name == "sdsc.clone":
+                    # A copy between tiles of a dim whose size is not a multiple of the tile.
+                    views = [self.views[value] for value in (op.operands[0], op.results[0])]
+                    converts = any(view.shape[dim] % piece for view in views for dim, piece in pieces(view))
+                pad = self._conversion if converts else None
             if pad is not None:
                 with ir.InsertionPoint(op), op.location:
                     pad(op)
-
-    def _padding_rule(self, op: ir.Operation) -> Callable[[ir.Operation], None] | None:
-        """Return the method that pads the buffers of an op; None for most ops."""
-        if op.name == "linalg.generic":
-            op_layout = self.op_layouts.get(op.results[0])
-            return self._operation if op_layout is not None and op_layout.assignment.padded_dims else None
-        if op.name == "tensor.extract_slice":
-            return self._steps
-        converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
-        if not converts and op.name == "sdsc.clone":
-            # A copy between tiles of a dim whose size is not a multiple of the tile.
-            views = [self.views[value] for value in (op.operands[0], op.results[0])]
-            converts = any(view.shape[dim] % piece for view in views for dim, piece in pieces(view))
-        return self._conversion if converts else None
 
     # -- rules ----------------------------------------------------------------------------------------
 
