@@ -115,15 +115,7 @@ def program(name: str, sizes: SuiteSizes, *, weights: bool = True) -> Program:
         model = built if isinstance(built, nn.Module) else AppliedFunction(built)
     fill = _Random(generator) if weights else _zeros
     for module in model.modules():
-        for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-            fan_in = tensor[0].numel() if tensor.dim() > 1 else 0
-            numbers = fill(tensor, fan_in**-0.5) if fan_in else 1 + fill(tensor, 0.1)
-            setattr(
-                module, name, nn.Parameter(numbers, False) if isinstance(tensor, nn.Parameter) else numbers
-            )
-        if isinstance(module, LlamaBlock):
-            sequence, dim = module.cos.shape
-            module.cos, module.sin = (table.half() for table in rotary_tables(sequence, dim))
+        _fill(module, fill)
     inputs = tuple(fill(torch.empty(shape, device="meta"), 1.0) for shape in shapes)
     return model.eval(), inputs
 
@@ -142,6 +134,17 @@ class _Random:
 
 def _zeros(tensor: Tensor, _: float) -> Tensor:
     return torch.zeros((), dtype=torch.float16).expand(tensor.shape)
+
+
+def _fill(module: nn.Module, fill: Fill) -> None:
+    """Fill a module's own parameters and buffers: results stay in the range of inputs, vectors are positive."""
+    for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+        fan_in = tensor[0].numel() if tensor.dim() > 1 else 0
+        numbers = fill(tensor, fan_in**-0.5) if fan_in else 1 + fill(tensor, 0.1)
+        setattr(module, name, nn.Parameter(numbers, False) if isinstance(tensor, nn.Parameter) else numbers)
+    if isinstance(module, LlamaBlock):
+        sequence, dim = module.cos.shape
+        module.cos, module.sin = (table.half() for table in rotary_tables(sequence, dim))
 
 
 def _attention(
