@@ -78,7 +78,7 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
 
     ``space`` and ``division`` belong to the copy, whose source and target are two views of one buffer's layout. Dims
     in neither view are copies. Both distributions are over the cores that have something before or after. None if the
-    parts of the cores are not slices of the copy's dims, or if no core holds some stick.
+    parts of the cores are not slices of the copy's dims in whole sticks, or if no core holds some stick.
     """
     source = distribution_of(space, 0, written)
     if source is None:
@@ -88,6 +88,14 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     halos = tuple(dict(space.halos).get(dim) for dim in dims) if space.halos else ()
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners, halos)
     cores, units = max(len(source.owners), len(owners)), tuple(space.positions[dim] for dim in dims)
+    # A design counts slices in sticks, and a granule may be several sticks.
+    granules = [space.granules[dim] // space.stick_elements[dim] for dim in dims]
+    for splits in (source.splits, target.splits):
+        shares = zip(
+            shares_of(units, splits), shares_of([space.units[dim] for dim in dims], splits), strict=True
+        )
+        if any(share != count * granule for (share, count), granule in zip(shares, granules, strict=True)):
+            return None
     # The dims by rising stride, as indices into ``dims``; dims without a stride are outermost.
     by_stride = [axis.dim for axis in sorted(space.views[1].axes, key=lambda axis: axis.stride)]
     order = tuple(dims.index(dim) for dim in dict.fromkeys([*by_stride, *dims]))

@@ -127,7 +127,10 @@ class Space:
     @property
     def positions(self) -> tuple[int, ...]:
         """Extents in rows or sticks."""
-        return tuple(-(-size // count) for size, count in zip(self.sizes, self.stick_elements, strict=True))
+        return tuple(
+            padded // count if count > 1 else size
+            for size, padded, count in zip(self.sizes, self.padded, self.stick_elements, strict=True)
+        )
 
     @functools.cached_property
     def granules(self) -> tuple[int, ...]:
@@ -137,7 +140,10 @@ class Space:
         So only the sticks of one step can be divided, and only by divisors of the stick bytes, so that the address of
         a slice is linear in the size. Raise ``ViewError`` if a step does not consist of whole sticks.
         """
-        granules = list(self.stick_elements)
+        granules = [
+            self._filled(dim, elements) if elements > 1 else 1
+            for dim, elements in enumerate(self.stick_elements)
+        ]
         for window in self.windows:
             granules[window.kernel] = self.sizes[window.kernel]
         for dim, size in self.symbolic:
@@ -150,6 +156,27 @@ class Space:
             parts = math.gcd(size.step // granules[dim], self.target.stick_bytes)
             granules[dim] = size.extent // parts
         return tuple(granules)
+
+    def _filled(self, dim: int, elements: int) -> int:
+        """Return the granule of a dim in sticks of ``elements`` that fills the room of all its operands.
+
+        A tensor of f32 that is cast from or to f16 has room for whole sticks of f16. An operation that fills this room
+        accesses the sticks that the casts access, so the tensor can stay in LX whatever the parity of its sticks.
+        """
+        if dim in window_dims(self.windows):
+            return elements
+        room = min(
+            view.extent(dim) for view, dims in zip(self.views, self.present, strict=True) if dim in dims
+        )
+        if room <= -(-self.sizes[dim] // elements) * elements:
+            return elements
+        # A stick of the narrowest type holds one element per byte.
+        wider = (
+            elements << doublings for doublings in range((self.target.stick_bytes // elements).bit_length())
+        )
+        return next(
+            (granule for granule in wider if -(-self.sizes[dim] // granule) * granule == room), elements
+        )
 
     @functools.cached_property
     def units(self) -> tuple[int, ...]:

@@ -225,6 +225,11 @@ class BufferView:
         """Return the first axis of a dim; None if the dim has no axis (size 1, or within one stick)."""
         return next((axis for axis in self.axes if axis.dim == dim), None)
 
+    def extent(self, dim: int) -> int:
+        """Return the positions of a dim that the view reaches, padding included."""
+        reached = [axis.divisor * axis.size for axis in self.axes if axis.dim == dim]
+        return max(reached, default=self.stick_elements(dim))
+
     def why_not_addressable(self) -> str | None:
         """Return why a device operation cannot address this view with one stride per dim; None if it can."""
         for dim in self.stick_dims:

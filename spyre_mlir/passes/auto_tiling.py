@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.program_cost import ProgramCost
@@ -97,7 +97,7 @@ class AutoTiling(EvaluatingPass):
                 key = (
                     first,
                     last,
-                    *(dim for each in nest for member in run for dim in each.dims.get(member, ())[:1]),
+                    *(dim for each in nest.dims for member in run for dim in each.dims.get(member, ())[:1]),
                 )
                 if key not in yielded:
                     yielded.add(key)
@@ -446,19 +446,37 @@ def _together(run: Sequence[Tiled], tiles: RunTiles, number: int) -> Tiling:
     }
 
 
-def _enough(nest: Sequence[DimClass], least: int, target: Target) -> Iterator[RunTiles]:
+class _Loops(NamedTuple):
+    """The dims that the loops around a run tile, outermost first.
+
+    ``keeps``: the run reads large tensors that do not have the inner dim, so a tile of them is loaded once for all
+    iterations of the inner loop.
+    """
+
+    dims: tuple[DimClass, ...]
+    keeps: bool = False
+
+
+def _enough(nest: _Loops, least: int, target: Target) -> Iterator[RunTiles]:
     """Yield a few cuts of the dims of a nest, beginning with the fewest tiles that may be enough.
 
     The outer of two dims is cut into at most twice as many tiles as may be enough. The inner dim is cut as little as
-    may be enough, so that few iterations read again what only the outer loop moves.
+    may be enough, so that few iterations read again what only the outer loop moves. In a nest that keeps tensors over
+    the inner loop, the inner dim has the most tiles.
     """
     limit, cores = target.loop_iterations, target.cores
-    if len(nest) == 1:
-        (dim_class,) = nest
+    if len(nest.dims) == 1:
+        (dim_class,) = nest.dims
         cuts = itertools.islice(dim_class.cuts(max(least, 2), limit, cores), 3)
         yield from (((dim_class, cut),) for cut in cuts)
         return
-    outer, inner = nest
+    outer, inner = nest.dims
+    if nest.keeps:
+        for cut in list(inner.cuts(2, min(least, limit), cores))[-2:]:
+            enough = max(-(-least // cut.tiles), 2)
+            fewest = itertools.islice(outer.cuts(enough, limit // cut.tiles, cores), 2)
+            yield from (((outer, fewer), (inner, cut)) for fewer in fewest)
+        return
     for cut in list(outer.cuts(2, min(2 * least, limit), cores))[-2:]:
         enough = max(-(-least // cut.tiles), 2)
         yield from (
@@ -526,12 +544,13 @@ class _Runs:
                 if len(dims) == 1 and (dims[0] not in generic.reduced or generic.opcode in COMBINE):
                     self.present[position[tiled_op]][class_index] = dims[0]
 
-    def around(self, index: int) -> Iterator[tuple[int, int, tuple[DimClass, ...]]]:
+    def around(self, index: int) -> Iterator[tuple[int, int, _Loops]]:
         """Yield the longest runs around an operation with a loop over a common dim, or with a loop in that loop.
 
         The result of an operation that reduces the dim exists only after the loop, so no operation of the run reads it.
         The first and last operations of a run with two loops may lack the dim of the inner loop, such as a mask that is
-        the same for all heads. Runs without reductions over a loop come first, and one loop before two.
+        the same for all heads. Runs without reductions over a loop come first, and one loop before two. The leading dim
+        is the outer one; it is also the inner one if a large operand of the run lacks it.
         """
         runs = []
         present = self.present[index]
@@ -544,12 +563,12 @@ class _Runs:
             positions = range(first, last + 1)
             reduces = [any(self._reduces(position, each) for position in positions) for each in classes]
             is_full = all(classes[-1] in self.present[position] for position in positions)
-            # Loops over reduced dims are inside of the others; without any, the leading dim is the outer one.
-            if len(classes) == 2 and (
-                reduces[0] or (is_full and not reduces[1] and list(classes) != sorted(classes))
-            ):
-                continue
             run = self.ops[first : last + 1]
+            keeps = len(classes) == 2 and not any(reduces) and self._lacks(positions, classes[1])
+            is_swapped = is_full and not any(reduces) and list(classes) != sorted(classes)
+            # Loops over reduced dims are inside of the others.
+            if len(classes) == 2 and (reduces[0] or (is_swapped and not keeps)):
+                continue
             found = dim_classes(run)
             nest = tuple(
                 next(each for each in found if present[number] in each.dims.get(self.ops[index], ()))
@@ -561,7 +580,7 @@ class _Runs:
                 for position in positions
             )
             if is_common and len(set(map(id, nest))) == len(nest):
-                runs.append((len(classes), any(reduces), (first, last, nest)))
+                runs.append((len(classes), any(reduces), (first, last, _Loops(nest, keeps))))
         yield from (run for *_, run in sorted(runs, key=lambda found: found[:2]))
 
     def tried_with(self, index: int, fewest_tiles: Sequence[int]) -> int:
@@ -580,6 +599,18 @@ class _Runs:
                 break
             last = following
         return last
+
+    def _lacks(self, positions: range, class_index: int) -> bool:
+        """Return whether pointwise operations with a dim read a tensor that lacks it and is large for the LX."""
+        for position in positions:
+            tiled_op, dim = self.ops[position], self.present[position].get(class_index)
+            if dim is None or DEVICE_OPS[tiled_op.generic.opcode].kind is Kind.MATMUL:
+                continue
+            large = target_of(tiled_op.op).usable_lx_bytes * target_of(tiled_op.op).cores / 4
+            operands = zip(tiled_op.generic.inputs, tiled_op.generic.maps, strict=False)
+            if any(dim not in dims and _bytes(tiled_op, value) > large for value, dims in operands):
+                return True
+        return False
 
     def _reduces(self, position: int, class_index: int) -> bool:
         """Return whether an operation reduces the dim of a class."""

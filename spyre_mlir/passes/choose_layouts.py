@@ -403,6 +403,9 @@ class LayoutPadding:
     Each side of a conversion is padded to whole sticks of the other side's stick dim. An operand is padded to whole
     sticks of a dim that is the stick dim of another operand (``StickAssignment.padded_dims``). The source of a slice
     with steps is padded to a whole number of steps. ``fixed`` buffers are not changed.
+
+    Operations between padded buffers fill the padding (``Space.granules``), if all their buffers have it: so their
+    other buffers are padded as well, if all can be.
     """
 
     owner: RemarkEmitter
@@ -411,6 +414,7 @@ class LayoutPadding:
     op_layouts: dict[ir.Value, OpLayout]
     fixed: set[ir.Value]
     views: Views
+    _is_padded: bool = False
 
     def run(self) -> None:
         for op in all_ops(self.func):
@@ -429,6 +433,41 @@ class LayoutPadding:
             if pad is not None:
                 with ir.InsertionPoint(op), op.location:
                     pad(op)
+        generics = [op for op in all_ops(self.func) if op.name == "linalg.generic"] if self._is_padded else []
+        # Padding spreads from operands to results and back.
+        while any([self._spread(op) for op in (*generics, *reversed(generics))]):
+            pass
+
+    def _spread(self, op: ir.Operation) -> bool:
+        """Pad the buffers of an op to the longest extent of each stick dim, if all can be; return whether any was."""
+        generic = structured(op)
+        assert generic is not None
+        values = (*generic.inputs, generic.result)
+        by_dim: dict[int, list[tuple[ir.Value, int]]] = {}
+        for value, dims in zip(values, generic.maps, strict=True):
+            for position, dim in enumerate(dims):
+                if dim is not None and shape_of(value)[position] > 1:
+                    by_dim.setdefault(dim, []).append((value, position))
+        changed = False
+        for places in by_dim.values():
+            # Every operand has the dim in its stick.
+            if any(position not in self.views[value].stick_dims for value, position in places):
+                continue
+            extents = [self.views[value].extent(position) for value, position in places]
+            short = [place for place, extent in zip(places, extents, strict=True) if extent < max(extents)]
+            found = [root_dim(value, position) for value, position in short]
+            roots = [
+                (root, position) for root, position in found if root is not None and root in self.layouts
+            ]
+            if (
+                short
+                and len(roots) == len(short)
+                and all(self._can_pad(*root, max(extents)) for root in roots)
+            ):
+                for root, position in roots:
+                    self._set_layout(root, self.layouts[root].padded(position, max(extents)))
+                changed = True
+        return changed
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -495,6 +534,7 @@ class LayoutPadding:
             value = root = self._copied(value, reader)
             source_dim = dim
         self._set_layout(root, self.layouts[root].padded(source_dim, multiple))
+        self._is_padded = True
         return value
 
     def _pad_result(self, op: ir.Operation, dim: int, multiple: int) -> None:
@@ -502,6 +542,7 @@ class LayoutPadding:
         result = op.results[0]
         if shape_of(result)[dim] % multiple == 0 or shape_of(result)[dim] == 1:
             return
+        self._is_padded = True
         if self._can_pad(result, dim, multiple):
             self._set_layout(result, self.layouts[result].padded(dim, multiple))
             return

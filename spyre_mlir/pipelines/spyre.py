@@ -123,6 +123,7 @@ class SpyrePipeline(PipelineOptions):
                     "lower-hints",
                     *self._plan("device-ops"),
                     *_if(tiles_attention, _pass("online-softmax", skip_masked_tiles=self.skip_masked_tiles)),
+                    *_if(tiles_attention, "compute-masks"),
                     *self._auto_tiling(),
                     "coarse-tiling",
                     "inline-loop-bodies",

@@ -246,7 +246,9 @@ def test_the_sentence_about_an_unknown_name_has_one_length(monkeypatch: pytest.M
     """Registered algorithms of a user neither cut the suggestion off nor make the sentence longer."""
     many = SOLVERS | {f"own-solver-{number}": SOLVERS["greedy"] for number in range(40)}
     monkeypatch.setattr(MemoryPlanSolver.registry, "classes", many)
-    with pytest.raises(PlanError, match=r"the solvers are bestfit, .* and \d+ more .did you mean 'bestfit'..\.$"):
+    with pytest.raises(
+        PlanError, match=r"the solvers are bestfit, .* and \d+ more .did you mean 'bestfit'..\.$"
+    ):
         MemoryPlanSolver.registry.find("bestest")
 
 
