@@ -137,6 +137,8 @@ class CanonicalDesign:
             for node in self.dsc["scheduleTree_"].items():
                 self._drop_slices(node)
 
+    # -- the part around the tensors -------------------------------------------------------------------
+
     def _drop(self, parent: Field, *keys: str) -> None:
         """Remove members that do not affect what a design computes; list those that are not empty."""
         for key in keys:

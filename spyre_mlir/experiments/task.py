@@ -40,7 +40,6 @@ from spyre_mlir.target.target import Target, compiling_for
 ProgramChoice: TypeAlias = str | Path | Callable[..., Any]
 
 _REFERENCE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)(?P<arguments>\(.*\))?", re.S)
-_ZOO = "zoo:"
 
 #: The attribute of a module that names its device; a sweep rejects it, because the sweep chooses the device.
 _TARGET = re.compile(r"\bsdsc\.target\s*=")
@@ -114,12 +113,12 @@ def _source(choice: Any, label: str | None, index: int) -> ProgramSource:
     text = str(choice)
     if isinstance(choice, Path) or ("\n" not in text and text.endswith(".mlir")):
         return _of_text(read_text(text), label or text)
-    if text.startswith(_ZOO):
+    scheme, _, name = text.partition(":")
+    if scheme == "zoo":
         try:
             names = list(importlib.import_module("spyre_mlir.zoo").names())
         except ModuleNotFoundError as error:
             raise CompileError(f"The program '{text}' cannot be loaded: {error}.") from None
-        name = text.removeprefix(_ZOO)
         if name not in names:
             raise CompileError(
                 f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}."

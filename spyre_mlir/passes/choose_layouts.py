@@ -169,7 +169,8 @@ class ChooseLayouts(EvaluatingPass):
         views = Views(layouts, source.steps)
         LayoutPadding(self, func, layouts, rewrite.op_layouts, source.fixed, views).run()
         apply_layouts(func, layouts, Views(layouts, source.steps))
-        self._report(func, plan)
+        chosen = ChosenLayouts(len(plan.decisions), _converted(plan), plan.cost, plan.bound)
+        self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
 
     @scope("choice")
     def _choose(self, source: LayoutGraph) -> LayoutPlan:
@@ -188,10 +189,6 @@ class ChooseLayouts(EvaluatingPass):
                 raise pins.error(error) from error
             if not pins.impose(plan):
                 return plan
-
-    def _report(self, func: ir.Operation, plan: LayoutPlan) -> None:
-        chosen = ChosenLayouts(len(plan.decisions), _converted(plan), plan.cost, plan.bound)
-        self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
 
 
 def _converted(plan: LayoutPlan) -> float:
