@@ -387,7 +387,6 @@ _Visits = list["_Visit | tuple[int, _Visits]"]
 
 
 def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job | Repeat, ...]:
-    """Return the jobs in order."""
 
     def flat(visits: _Visits) -> Iterator[_Visit]:
         for node in visits:

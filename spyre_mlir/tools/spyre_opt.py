@@ -248,7 +248,6 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
 
 
 def _filtered(remarks: Iterable[Remark], options: argparse.Namespace) -> Iterator[Remark]:
-    """Yield the remarks that match --remarks-filter."""
     for remark in remarks:
         if not options.remarks_filter or options.remarks_filter.search(f"{remark.pass_name}: {remark.kind}"):
             yield remark
