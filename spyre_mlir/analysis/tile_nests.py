@@ -471,10 +471,15 @@ class _Classes:
             self.parent[self._find(here)] = self._find(self.sources.setdefault((root, dim), here))
 
     def _sticks(self, op: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
-        """Record that the last dim of a tensor is in its sticks, except for results of reductions: these are sparse."""
+        """Record that the last dim of a tensor is in its sticks.
+
+        Results of reductions are sparse, and a vector that fits in one stick may be: each tile has whole sticks then.
+        """
         reduces = DEVICE_OPS[op.generic.opcode].kind is Kind.REDUCE_STICK
         if dims and dims[-1] is not None and not (reduces and value == op.result):
             sticks = elements_per_stick(target_of(op.op), element_of(value))
+            if len(dims) == 1 and shape_of(value)[0] <= sticks:
+                return
             self.units.append(((op.result, dims[-1]), shape_of(value)[-1], sticks))
 
     def _find(self, key: tuple[ir.Value, int]) -> tuple[ir.Value, int]:

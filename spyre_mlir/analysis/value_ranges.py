@@ -105,7 +105,7 @@ def after(generic: Structured, inputs: Sequence[ValueFacts]) -> ValueFacts:
     bounds = _growth(generic, inputs)
     if bounds is not None:
         facts = replace(facts, growth=bounds[0], factor=bounds[1])
-    exact = _selects(opcode) and all(operand.exact for operand in inputs)
+    exact = selects(opcode) and all(operand.exact for operand in inputs)
     if opcode in MATMULS or element_of(generic.result) != "f32":
         return facts.in_f16()  # the device returns at most 16 bits
     return replace(facts, exact=exact)
@@ -230,7 +230,7 @@ def _least(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     return 2 * facts.least if opcode == "exx2_zeromean" else min(operand.least for operand in inputs)
 
 
-def _selects(opcode: str) -> bool:
+def selects(opcode: str) -> bool:
     """Return whether an operation returns only its operands, their negatives or constants."""
     op = DEVICE_OPS.get(opcode)
     if op is None or op.expression is None:

@@ -22,6 +22,7 @@ from spyre_mlir.analysis.value_ranges import (
     joined,
     numbers,
     of_constant,
+    selects,
 )
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -351,11 +352,17 @@ class _Demotion:
         inputs = [self._value(value, element) for value in generic.inputs]
         result = rebuilt(generic, inputs, element=element)
         self.in_f32 += element == "f32"
-        # Marked for the checks of a run: an f32 result beyond the fp16 range would be an infinity now, unless all its
-        # readers round it or treat such a number like an infinity.
+        # Marked for the checks of a run: an f32 result beyond the fp16 range would be an infinity now, unless it is one
+        # of the operands, or all its readers round it or treat such a number like an infinity.
+        makers = [defining_op(value) for value in inputs]
+        is_operand = selects(generic.opcode) and not any(
+            _exceeds_f16(source, scales=False) or (maker is not None and sdsc.DEMOTED in maker.attributes)
+            for source, maker in zip(generic.inputs, makers, strict=True)
+        )
         if (
             element == "f16"
             and element_of(generic.result) == "f32"
+            and not is_operand
             and not is_rounded_at_once(generic.result)
         ):
             readers = [sdsc.opcode_of(use.owner.operation) for use in generic.op.results[0].uses]

@@ -221,7 +221,7 @@ class AutoTiling(EvaluatingPass):
             return None
         run, tiles = choice.candidates[number]
         price, untiled = choice.tiled[number], choice.untiled[number]
-        assert price is not None and untiled is not None
+        assert price is not None
         if choice.revision is not None:
             other, revised = choice.revision
             other.apply(revised)
@@ -232,7 +232,7 @@ class AutoTiling(EvaluatingPass):
             self.remark(other.candidates[revised][0][0].op, "tiling", text)
         choice.apply(number)
         what = f"{len(run)} operations in {_run_text(tiles)}, whose intermediates then fit the scratchpads"
-        before, after = round(untiled.nanoseconds), round(price.nanoseconds)
+        before, after = None if untiled is None else round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
         return range(ops.index(run[0]), ops.index(run[-1]) + 1)
 
@@ -366,8 +366,8 @@ class _RunChoice:
         run = self.candidates[self.chosen][0]
         for number, (other, _) in enumerate(self.candidates):
             tiled, untiled = self.tiled[number], self.untiled[number]
-            if number != self.chosen and other == run and tiled is not None and untiled is not None:
-                if tiled.nanoseconds < untiled.nanoseconds:
+            if number != self.chosen and other == run and tiled is not None:
+                if untiled is None or tiled.nanoseconds < untiled.nanoseconds:
                     yield number
 
     def _untiled(self, number: int) -> ProgramCost | None:
@@ -381,11 +381,10 @@ class _RunChoice:
     def _tiled(self, number: int) -> ProgramCost | None:
         run, tiles = self.candidates[number]
         untiled = self.untiled[number]
-        if untiled is None:
-            return None
         price = self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], self.tiling(number)))
         self.attempts.append(
-            f"{len(run)} operations in {_run_text(tiles)}: {price or 'not possible'}, untiled {untiled}"
+            f"{len(run)} operations in {_run_text(tiles)}: {price or 'not possible'}, "
+            f"untiled {untiled or 'not possible'}"
         )
         return price
 

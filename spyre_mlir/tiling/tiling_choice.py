@@ -89,6 +89,10 @@ class TilingChoice(Algorithm):
         return int(index)
 
 
+#: Nanoseconds that no program takes.
+_IMPOSSIBLE_NS = 1e18
+
+
 @register
 class LeastTimeTiling(TilingChoice):
     """The candidate that saves most time, also with the operations around it.
@@ -105,9 +109,9 @@ class LeastTimeTiling(TilingChoice):
         # The candidates that save most time, by the number of their operations.
         best = dict[int, tuple[float, int]]()
         for index, candidate in enumerate(problem.candidates):
-            untiled = problem.untiled(index)
-            tiled = None if untiled is None else problem.evaluate(index)
-            saved = 0.0 if untiled is None or tiled is None else untiled - tiled
+            # Without loops, a core may not reach its part of a tensor, and any possible candidate is better.
+            untiled, tiled = problem.untiled(index), problem.evaluate(index)
+            saved = 0.0 if tiled is None else (_IMPOSSIBLE_NS if untiled is None else untiled) - tiled
             if saved > best.get(candidate.operations, (0.0, index))[0]:
                 best[candidate.operations] = saved, index
         indices = [index for _, index in sorted(best.values(), key=lambda pair: -pair[0])]
