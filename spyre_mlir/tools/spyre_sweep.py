@@ -209,25 +209,14 @@ class _SpecReader:
         plot = self._table(tables, "plot", _PLOT)
         for name in plot:
             self._texts(plot[name], name) if name == "by" else self._typed(plot[name], str, name, "a text")
-        flat: dict[str, Any] = {}
-        for name, values in self._typed(tables.get("axes", {}), dict, "axes", "a table").items():
-            if name == "device" and isinstance(values, Mapping):
-                for section, table in values.items():
-                    fields = self._typed(table, dict, section, "a table of fields of the device")
-                    flat |= {f"device.{section}.{key}": value for key, value in fields.items()}
-            else:
-                flat[name] = self._of_folder(values) if name in _PATHS else values
-        workers = executor.get("workers")
-        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise self._error("'workers' must be a number, 1 or more.", "workers")
         return SweepSpec(
             self._path,
             self._text,
             self._programs(tables["programs"]),
             self._folder / self._typed(tables["store"], str, "store", "a path"),
-            flat,
+            self._axes(self._typed(tables.get("axes", {}), dict, "axes", "a table")),
             tuple(self._folder / path for path in self._texts(tables.get("load", []), "load")),
-            workers,
+            self._workers(executor),
             None
             if "scheduler" not in executor
             else self._typed(executor["scheduler"], str, "scheduler", "an address"),
@@ -245,6 +234,18 @@ class _SpecReader:
             for name, text in named.items()
         }
 
+    def _axes(self, axes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the axes; tables below "device" become one axis for each device field."""
+        flat: dict[str, Any] = {}
+        for name, values in axes.items():
+            if name == "device" and isinstance(values, Mapping):
+                for section, table in values.items():
+                    fields = self._typed(table, dict, section, "a table of fields of the device")
+                    flat |= {f"device.{section}.{key}": value for key, value in fields.items()}
+            else:
+                flat[name] = self._of_folder(values) if name in _PATHS else values
+        return flat
+
     def _of_folder(self, values: Any) -> Any:
         """Return the values of an axis of paths, named as they are written; an empty text is the default."""
         if isinstance(values, Mapping):
@@ -254,6 +255,12 @@ class _SpecReader:
 
     def _file(self, path: Any) -> Any:
         return str(self._folder / path) if isinstance(path, str) and path else path or None
+
+    def _workers(self, executor: Mapping[str, Any]) -> int | None:
+        workers = executor.get("workers")
+        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise self._error("'workers' must be a number, 1 or more.", "workers")
+        return workers
 
     def _table(self, tables: Mapping[str, Any], name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
         table = self._typed(tables.get(name, {}), dict, name, "a table")

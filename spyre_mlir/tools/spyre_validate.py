@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         weights = Counter(finding.weight for finding in findings)
         summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
         print(f"{folder}: {counted(count, 'design')}; differences: {summary}")
-        return 0 if (weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0) else 1
+        return 1 if weights[Weight.REFUSED] + weights[Weight.MISREAD] else 0
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
     check = races if arguments.races else validate
     if arguments.races and (is_ktir(folder) or folder.suffix == ".mlir"):
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(finding)
         if not findings:
             print(f"{folder}: no races")
-        return 0 if (not findings) else 1
+        return 1 if findings else 0
     if is_program(folder):
         return 0 if _validate_program(folder, fraction, check) else 1
     ignored: list[str] = []
