@@ -27,7 +27,7 @@ _EXACT = 1024
 _WAITS = 4
 
 
-class _Interval(NamedTuple):
+class _KeyRanges(NamedTuple):
     """A mask of rows by keys: the number ``inside`` at the keys ``first[row]`` to ``last[row] - 1``, else ``outside``.
 
     A bound that holds for all keys is None.
@@ -39,7 +39,7 @@ class _Interval(NamedTuple):
     outside: float
 
     @classmethod
-    def of(cls, runs: RunLengths, keys: int) -> _Interval | None:
+    def of(cls, runs: RunLengths, keys: int) -> _KeyRanges | None:
         """Return a tensor of two numbers, one of which is one interval of keys in each row; None for other tensors."""
         numbers = np.unique(runs.values)
         if len(numbers) != 2 or np.isnan(numbers).any():
@@ -84,7 +84,7 @@ class ComputeMasks(Pass):
     name: ClassVar[str] = "compute-masks"
 
     def run_on(self, func: ir.Operation) -> None:
-        intervals: dict[ir.Value, _Interval | None] = {}
+        intervals: dict[ir.Value, _KeyRanges | None] = {}
         for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
             generic = structured(op)
             if generic is None or TILING in op.attributes or hints_in(op.location) is not None:
@@ -96,7 +96,7 @@ class ComputeMasks(Pass):
                     continue
                 if value not in intervals:
                     runs = known_runs(value)
-                    intervals[value] = None if runs is None else _Interval.of(runs, shape_of(value)[-1])
+                    intervals[value] = None if runs is None else _KeyRanges.of(runs, shape_of(value)[-1])
                 interval, dims = intervals[value], _dims(generic, operand)
                 if interval is None or dims is None:
                     continue
@@ -122,7 +122,7 @@ def _dims(generic: Structured, operand: int) -> tuple[int, int] | None:
     return dims[0], dims[1]
 
 
-def _computed(generic: Structured, interval: _Interval, rows: int, keys: int, element: str) -> ir.Value:
+def _computed(generic: Structured, interval: _KeyRanges, rows: int, keys: int, element: str) -> ir.Value:
     """Build the mask with all dims of an operation."""
     shape, every = generic.extents, tuple(range(len(generic.extents)))
     middle = shape[keys] // 2

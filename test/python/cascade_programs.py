@@ -113,6 +113,16 @@ class Cascade:
         return 2 * (sum(map(math.prod, self.sizes.values())) + self.results)
 
     @property
+    def stick_bytes(self) -> int:
+        """The bytes of inputs and results in their default layouts: whole sticks of 64 elements of the last dim."""
+        rows, keys, _ = self.shape
+        widths = {"matmul": [self.columns], "two": [self.columns] * 2, "store": [keys]}.get(self.end, [])
+        shapes = [*self.sizes.values(), *((self.heads, rows, width) for width in widths)]
+        statistics = (self.also != "none") + (not widths)
+        shapes += [(self.heads, rows)] * statistics
+        return 128 * sum(math.prod(shape[:-1]) * -(-shape[-1] // 64) for shape in shapes)
+
+    @property
     def multiply_adds(self) -> int:
         """The multiply-adds that remain if a mask of positions skips the hidden keys."""
         rows, keys, depth = self.shape
