@@ -30,14 +30,7 @@ if TYPE_CHECKING:
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-diff; return 0 on success, 1 after a diagnostic on stderr, or for a difference with --exit-code."""
-    parser = _common.ArgumentParser("spyre-diff", __doc__)
-    parser.add_argument("before", metavar="DIR_A", help="first bundle folder")
-    parser.add_argument("after", metavar="DIR_B", help="second bundle folder, compared with the first")
-    _common.add_output(parser, "-o", "FILE.html",
-                       "write the comparison as an HTML page (default: a table on stdout)", dest="output",
-                       default="-")  # fmt: skip
-    parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if the bundles differ")
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
 
     from spyre_mlir.report.difference import facts_difference, page, text
 
@@ -62,6 +55,17 @@ def _facts(folder: str) -> ProgramFacts:
     except CompileError as error:
         # Locations in the two bundles look alike, so the message names the folder.
         raise CompileError(error.message, f"{folder}: {error.location}") from None
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-diff", __doc__)
+    parser.add_argument("before", metavar="DIR_A", help="first bundle folder")
+    parser.add_argument("after", metavar="DIR_B", help="second bundle folder, compared with the first")
+    _common.add_output(parser, "-o", "FILE.html",
+                       "write the comparison as an HTML page (default: a table on stdout)", dest="output",
+                       default="-")  # fmt: skip
+    parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if the bundles differ")
+    return parser
 
 
 if __name__ == "__main__":

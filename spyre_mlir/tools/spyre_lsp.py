@@ -32,9 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare(arguments: Sequence[str]) -> None:
     """Process the arguments in a server or compiler process: set the device and load files."""
+    _parser().parse_args(arguments)
+
+
+def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-lsp", __doc__)
     parser.add_argument("--stdio", action="store_true", help="use the standard streams, as always")
-    parser.parse_args(arguments)
+    return parser
 
 
 if __name__ == "__main__":

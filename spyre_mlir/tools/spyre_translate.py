@@ -22,15 +22,7 @@ from spyre_mlir.tools import _common
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-translate; return 0 on success, 1 after a diagnostic on stderr."""
-    parser = _common.ArgumentParser("spyre-translate", __doc__)
-    parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
-    forms = parser.add_mutually_exclusive_group(required=True)
-    forms.add_argument("--to-bundle", type=_common.require_folder, metavar="DIR",
-                       help="write the module as a bundle in this folder")  # fmt: skip
-    _common.add_output(forms, "--to-ktir", "FILE", "write the module as KTIR to this file (default: stdout)",
-                       nargs="?", const="-")  # fmt: skip
-    forms.add_argument("--from-ktir", action="store_true", help="check a KTIR program, and print it as MLIR")
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
 
     from spyre_mlir import dialects
 
@@ -57,6 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     bundle, arrays = export(module)
     write_bundle(bundle, options.to_bundle, arrays)
     return 0
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-translate", __doc__)
+    parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
+    forms = parser.add_mutually_exclusive_group(required=True)
+    forms.add_argument("--to-bundle", type=_common.require_folder, metavar="DIR",
+                       help="write the module as a bundle in this folder")  # fmt: skip
+    _common.add_output(forms, "--to-ktir", "FILE", "write the module as KTIR to this file (default: stdout)",
+                       nargs="?", const="-")  # fmt: skip
+    forms.add_argument("--from-ktir", action="store_true", help="check a KTIR program, and print it as MLIR")
+    return parser
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ file, and the same command continues from it. docs/tuning.md is the manual.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,24 +24,7 @@ from spyre_mlir.tools import _common
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-tune; return 0 on success, 1 after a diagnostic on stderr."""
-    parser = _common.ArgumentParser("spyre-tune", __doc__)
-    parser.add_argument("input", help="the program: an MLIR file, - for stdin, or zoo:NAME")
-    _common.add_output(parser, "-o --output", "FILE", "write the best plan to this plan file (default: none)")
-    parser.add_argument("--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N",
-                        help="number of trials (default: 100)")  # fmt: skip
-    parser.add_argument(
-        "--objective", default="total_us", metavar="NAME",
-        help="figure of spyre-compile --metrics to minimise (default: total_us, microseconds)",
-    )  # fmt: skip
-    parser.add_argument("--storage", metavar="FILE",
-                        help="keep the trials in this file, and continue from it (default: keep none)")  # fmt: skip
-    parser.add_argument("--seed", type=_common.number(int, 0, 2**31), default=0, metavar="N",
-                        help="seed of the search (default: 0)")  # fmt: skip
-    parser.add_argument("--sencores", type=_common.number(int, 1, 10**6), metavar="N",
-                        help="number of cores that the program may use (default: SENCORES, or all)")  # fmt: skip
-    parser.add_argument("--pipeline", default="", metavar="OPTIONS",
-                        help="options of the pipeline that no trial changes (default: none)")  # fmt: skip
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
 
     # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
     from spyre_mlir.experiments.tuning import tune
@@ -69,6 +53,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         tuned.save(options.output)
     print(tuned.summary(), end="")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-tune", __doc__)
+    parser.add_argument("input", help="the program: an MLIR file, - for stdin, or zoo:NAME")
+    _common.add_output(parser, "-o --output", "FILE", "write the best plan to this plan file (default: none)")
+    parser.add_argument("--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N",
+                        help="number of trials (default: 100)")  # fmt: skip
+    parser.add_argument(
+        "--objective", default="total_us", metavar="NAME",
+        help="figure of spyre-compile --metrics to minimise (default: total_us, microseconds)",
+    )  # fmt: skip
+    parser.add_argument("--storage", metavar="FILE",
+                        help="keep the trials in this file, and continue from it (default: keep none)")  # fmt: skip
+    parser.add_argument("--seed", type=_common.number(int, 0, 2**31), default=0, metavar="N",
+                        help="seed of the search (default: 0)")  # fmt: skip
+    parser.add_argument("--sencores", type=_common.number(int, 1, 10**6), metavar="N",
+                        help="number of cores that the program may use (default: SENCORES, or all)")  # fmt: skip
+    parser.add_argument("--pipeline", default="", metavar="OPTIONS",
+                        help="options of the pipeline that no trial changes (default: none)")  # fmt: skip
+    return parser
 
 
 if __name__ == "__main__":

@@ -36,19 +36,7 @@ Check = Callable[[Bundle, "float | None"], "list[Finding]"]
 @tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the findings of the validator; return 1 if there are any, else 0."""
-    parser = ArgumentParser("spyre-validate", __doc__)
-    parser.add_argument(
-        "folder", metavar="DIR", help="folder of a bundle, or of a program of several bundles"
-    )
-    text = (
-        "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
-    )
-    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
-    text = "compare the designs with the output of torch-spyre; exit status 1 if a difference may matter"
-    parser.add_argument("--conformance", action="store_true", help=text)
-    text = "check only that accesses to the same bytes have an order; exit status 1 if there is a race"
-    parser.add_argument("--races", action="store_true", help=text)
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     if arguments.conformance:
         folder = Path(arguments.folder)
         if not folder.is_dir():
@@ -83,6 +71,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         for argument in bundle.manifest.arguments:
             print(f"{argument.kind} {argument.name}: {argument.host_dtype} {list(argument.host_shape)}")
     return 0 if is_valid else 1
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("spyre-validate", __doc__)
+    parser.add_argument(
+        "folder", metavar="DIR", help="folder of a bundle, or of a program of several bundles"
+    )
+    text = (
+        "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    )
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
+    text = "compare the designs with the output of torch-spyre; exit status 1 if a difference may matter"
+    parser.add_argument("--conformance", action="store_true", help=text)
+    text = "check only that accesses to the same bytes have an order; exit status 1 if there is a race"
+    parser.add_argument("--races", action="store_true", help=text)
+    return parser
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None, check: Check) -> bool:
