@@ -86,7 +86,7 @@ class Options:
 
     @classmethod
     def unknown_option(cls, key: str, separator: str = "-") -> str:
-        """Return the message for an unknown option; ``separator`` joins words of names: "-" in text, "_" in Python."""
+        """Return the message for an unknown option; ``separator`` joins words, "_" in Python and "-" elsewhere."""
         names = [field.name.replace("_", separator) for field in _fields(cls)]
         sentence = f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
         return with_suggestion(sentence, key, names)

@@ -83,8 +83,7 @@ def read_rows(
     Raise ``CompileError`` for an invalid line, and with the text ``too_many`` for more than ``limit`` rows.
     """
     lines = _lines(text, path)
-    number, header = next(lines, (1, [""]))
-    header = [name.strip() for name in header]
+    number, header = _header(lines)
     first = TableRow(path, number, dict.fromkeys(header, ""), header)
     missing = [name for name in required if name not in header]
     if missing:
@@ -105,6 +104,16 @@ def read_rows(
             raise first.error("", too_many)
         rows.append(TableRow(path, number, dict(zip(header, map(str.strip, cells), strict=True)), cells))
     return rows
+
+
+def column_names(text: str, path: str) -> list[str]:
+    """Return the names in the first line of a table."""
+    return _header(_lines(text, path))[1]
+
+
+def _header(lines: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:
+    number, header = next(lines, (1, [""]))
+    return number, [name.strip() for name in header]
 
 
 def _lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:

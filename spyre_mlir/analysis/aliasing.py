@@ -199,7 +199,6 @@ class AliasAnalysis:
 
 
 def _with_symbolic(space: Space, dims: SymbolicDims) -> Space:
-    """Return the space with its symbolic dims."""
     return _unique(replace(space, symbolic=tuple(sorted(dims.items())))) if dims else space
 
 

@@ -472,7 +472,20 @@ def known_result(
         is_zero = numbers is not None and numbers.size == 1 and not numbers.any()
         return Masked(ZERO, np.zeros(numbers.shape, bool)) if numbers is not None and is_zero else None
     if op.name == "tensor.concat":
-        return _concatenated(op, masked)
+        parts = [masked.get(value) for value in op.operands]
+        if not any(part is not None and part.kind == ZERO for part in parts):
+            return None
+        dim = int(ir.IntegerAttr(op.attributes["dim"]).value)
+        arrays = []
+        for value, part in zip(op.operands, parts, strict=True):
+            is_zero = part is not None and part.kind == ZERO
+            needed = (
+                part.needed if part is not None and is_zero else np.ones([1] * len(shape_of(value)), bool)
+            )
+            arrays.append(np.repeat(needed, shape_of(value)[dim] // needed.shape[dim], dim))
+        shape = list(np.broadcast_shapes(*(np.delete(array.shape, dim) for array in arrays)))
+        whole = [np.broadcast_to(a, [*shape[:dim], a.shape[dim], *shape[dim:]]) for a in arrays]
+        return Masked(ZERO, np.concatenate(whole, dim))
     source = masked.get(op.operands[0]) if len(op.operands) else None
     if source is None:
         return None
@@ -539,22 +552,6 @@ def lowered(array: NDArray[Any], map_: ir.AffineMap) -> NDArray[Any] | None:
     transposed = np.transpose(squeezed, [order.index(dim) for dim in dims])
     shape = iter(transposed.shape)
     return transposed.reshape([next(shape) if isinstance(e, ir.AffineDimExpr) else 1 for e in map_.results])
-
-
-def _concatenated(op: ir.Operation, masked: Mapping[ir.Value, Masked]) -> Masked | None:
-    """Return the mask of a concatenation: zeros of the parts are zeros of the whole."""
-    parts = [masked.get(value) for value in op.operands]
-    if not any(part is not None and part.kind == ZERO for part in parts):
-        return None
-    dim = int(ir.IntegerAttr(op.attributes["dim"]).value)
-    arrays = []
-    for value, part in zip(op.operands, parts, strict=True):
-        is_zero = part is not None and part.kind == ZERO
-        needed = part.needed if part is not None and is_zero else np.ones([1] * len(shape_of(value)), bool)
-        arrays.append(np.repeat(needed, shape_of(value)[dim] // needed.shape[dim], dim))
-    shape = list(np.broadcast_shapes(*(np.delete(array.shape, dim) for array in arrays)))
-    whole = [np.broadcast_to(a, [*shape[:dim], a.shape[dim], *shape[dim:]]) for a in arrays]
-    return Masked(ZERO, np.concatenate(whole, dim))
 
 
 def _of_generic(

@@ -348,13 +348,19 @@ class DimTiles:
     def equal(cls, tiles: int) -> DimTiles:
         return cls(tiles, Fraction(1, tiles))
 
+    @property
+    def is_even(self) -> bool:
+        return self.tiles * self.part == 1
+
     def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
         """Return the loop around an operation that has a dim of the class."""
-        tile = None if self.tiles * self.part == 1 else int(extent * self.part)
+        tile = None if self.is_even else int(extent * self.part)
         return TiledLoop(name, dim, self.tiles, tile)
 
-    def __str__(self) -> str:
-        return f"{self.tiles} tiles" + ("" if self.tiles * self.part == 1 else ", the last smaller")
+    def text(self, dim: int | None = None) -> str:
+        """Return the text for remarks: the number of tiles, of a dim if one is given."""
+        of_dim = "" if dim is None else f" of d{dim}"
+        return f"{self.tiles} tiles{of_dim}{'' if self.is_even else ', the last smaller'}"
 
 
 @dataclass

@@ -102,31 +102,6 @@ class CanonicalDesign:
         self.root.value = {f"{match[1] if match else '0'}_{function}": body.value}
         self.body = self.root.only_member()[1]
         self.dsc = only_item(self.body["dscs_"]).only_member()[1]
-        self._convert_body()
-        self._convert_configuration()
-        self.cores = len(self.dsc["coreIdsUsed_"].items())
-        self.labeled = {entry["ldsIdx_"].integer(): entry for entry in self.dsc["labeledDs_"].items()}
-        if len(self.labeled) != len(self.dsc["labeledDs_"].items()):
-            self.dsc["labeledDs_"].fail("has two tensors of one ldsIdx_")
-        if not self.labeled:
-            self.dsc["labeledDs_"].fail("must have a tensor")
-        self._convert_tensors()
-        self._convert_division()
-        if not any(op.kind is Kind.RELAYOUT for op in _operations_of(function)):
-            for node in self.dsc["scheduleTree_"].items():
-                self._drop_slices(node)
-
-    def _drop(self, parent: Field, *keys: str) -> None:
-        """Remove members that do not affect what a design computes; list those that are not empty."""
-        for key in keys:
-            if key in parent:
-                if not _is_empty(parent.value[key]):
-                    self.ignored.append(parent[key].path)
-                del parent.value[key]
-
-    # -- the part around the tensors -------------------------------------------------------------------
-
-    def _convert_body(self) -> None:
         body = self.body
         _require_empty(body, "holds data operations, which are not simulated", "datadscs_")
         self._drop(body, *_SYMBOLS)
@@ -149,6 +124,28 @@ class CanonicalDesign:
                     step.value["reason"] = ""
         if body["coreletFoldProp_"]["factor_"].integer() in (1, 2):
             body["coreletFoldProp_"].value["factor_"] = self.target.emitted_corelets
+        self._convert_configuration()
+        self.cores = len(self.dsc["coreIdsUsed_"].items())
+        self.labeled = {entry["ldsIdx_"].integer(): entry for entry in self.dsc["labeledDs_"].items()}
+        if len(self.labeled) != len(self.dsc["labeledDs_"].items()):
+            self.dsc["labeledDs_"].fail("has two tensors of one ldsIdx_")
+        if not self.labeled:
+            self.dsc["labeledDs_"].fail("must have a tensor")
+        self._convert_tensors()
+        self._convert_division()
+        if not any(op.kind is Kind.RELAYOUT for op in _operations_of(function)):
+            for node in self.dsc["scheduleTree_"].items():
+                self._drop_slices(node)
+
+    # -- the part around the tensors -------------------------------------------------------------------
+
+    def _drop(self, parent: Field, *keys: str) -> None:
+        """Remove members that do not affect what a design computes; list those that are not empty."""
+        for key in keys:
+            if key in parent:
+                if not _is_empty(parent.value[key]):
+                    self.ignored.append(parent[key].path)
+                del parent.value[key]
 
     def _convert_configuration(self) -> None:
         """Bring the fields of a design other than its tensors into canonical form, and note ignored fields."""

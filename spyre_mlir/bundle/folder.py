@@ -339,7 +339,14 @@ class _Derivation:
 
     def __init__(self, bundle: model.Bundle, names: Mapping[str, Sequence[str]], filename: str) -> None:
         self.context, self.names, self.filename = Context(bundle), names, filename
-        self._require_paired()
+        for execute in self.context.executes:
+            ids, operands = len(execute.symbol_ids), len(execute.operands)
+            if ids != operands or len(set(execute.symbol_ids)) != ids:
+                self._fail(f"The execute of {execute.filename} has {operands} operands for {ids} symbol ids.")
+        # Steps have values and iterations only if values are defined and loops have constant bounds.
+        for rule in (rules_structure.values_defined, rules_structure.loop_bounds):
+            for sentence, where in rule(self.context):
+                raise CompileError(sentence, f"{self.filename}/{where}")
         self.stick_bytes = bundle.target.stick_bytes
         self.symbols: dict[int, Linear] = {}
         self.values = [self._addresses(step) for step in self.context.steps]
@@ -371,16 +378,6 @@ class _Derivation:
 
     def _fail(self, sentence: str, step: ExecuteStep | None = None) -> NoReturn:
         raise CompileError(sentence, f"{self.filename}/{step.where}" if step else self.filename)
-
-    def _require_paired(self) -> None:
-        for execute in self.context.executes:
-            ids, operands = len(execute.symbol_ids), len(execute.operands)
-            if ids != operands or len(set(execute.symbol_ids)) != ids:
-                self._fail(f"The execute of {execute.filename} has {operands} operands for {ids} symbol ids.")
-        # Steps have values and iterations only if values are defined and loops have constant bounds.
-        for rule in (rules_structure.values_defined, rules_structure.loop_bounds):
-            for sentence, where in rule(self.context):
-                raise CompileError(sentence, f"{self.filename}/{where}")
 
     # -- addresses -------------------------------------------------------------------------------------
 

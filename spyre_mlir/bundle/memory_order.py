@@ -77,8 +77,9 @@ class RaceAccess:
 
     @property
     def text(self) -> str:
-        source = f" from {self.step.origin.source}" if self.step.origin.source else ""
-        return f"Tensor{self.operand} of execute {self.step.position} of {_design(self.step)}{source}"
+        design, source = self.step.design, self.step.origin.source
+        text = f"execute {self.step.position} of {design.filename} ({design.opcode})"
+        return f"Tensor{self.operand} of {text}{f' from {source}' if source else ''}"
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,6 @@ class Race:
         if self.write is None:
             return f"{text}; no other operation writes it"
         return f"{text}; core {self.write.core} writes it as {self.write.text}, in no order with the access"
-
-
-def _design(step: ExecuteStep) -> str:
-    return f"{step.design.filename} ({step.design.opcode})"
 
 
 @dataclass(frozen=True)
@@ -374,7 +371,6 @@ class MemoryOrder:
         return self._states[id_] if id_ else StickState((), self._first.get(base, NOBODY))
 
     def _id(self, state: StickState) -> int:
-        """Return the number of a state."""
         if state not in self._ids:
             self._ids[state] = len(self._states)
             self._states.append(state)

@@ -14,7 +14,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -110,7 +110,18 @@ def _read(
     """Return the arrays; without ``check`` the entries must not be compressed."""
     try:
         with zipfile.ZipFile(stream) as archive:
-            entries = _entries(archive.infolist(), compressed=check is not None)
+            infos = archive.infolist()
+            compressed = check is not None
+            if len(infos) > _MOST_ENTRIES:
+                raise ValueError(f"it has more than {_MOST_ENTRIES} entries")
+            entries: dict[str, zipfile.ZipInfo] = {}
+            for info in infos:
+                name = info.filename.removesuffix(".npy")
+                if name == info.filename or name in entries:
+                    raise ValueError(f"its entry {info.filename!r} is not an array, or is a duplicate")
+                if not compressed and info.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"its entry {info.filename!r} is compressed")
+                entries[name] = info
             headers = {name: _header(archive, entry) for name, entry in entries.items()}
             if check is not None:
                 check(headers)
@@ -127,20 +138,6 @@ def _read(
         raise _unreadable(
             f"is not an archive of numpy arrays: {reason}; numpy.savez writes one.", path, check is not None
         ) from None
-
-
-def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str, zipfile.ZipInfo]:
-    if len(infos) > _MOST_ENTRIES:
-        raise ValueError(f"it has more than {_MOST_ENTRIES} entries")
-    entries: dict[str, zipfile.ZipInfo] = {}
-    for info in infos:
-        name = info.filename.removesuffix(".npy")
-        if name == info.filename or name in entries:
-            raise ValueError(f"its entry {info.filename!r} is not an array, or is a duplicate")
-        if not compressed and info.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"its entry {info.filename!r} is compressed")
-        entries[name] = info
-    return entries
 
 
 def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:

@@ -228,24 +228,19 @@ def _live_ranges(context: Context) -> dict[str, tuple[int, int]]:
             depths[loop] = depth
     for steps in (loops[loop] for loop in sorted(loops, key=lambda loop: -depths[loop])):
         first, last = steps[0].position, steps[-1].position
-        for buffer in _read_first(context, steps):
+        written: set[str] = set()
+        read: set[str] = set()
+        for step in steps:
+            *sources, result = context.uses(step)
+            read |= set(sources) - written
+            written.add(result)
+        for buffer in read:
             live_ranges[buffer] = min(live_ranges[buffer][0], first), max(live_ranges[buffer][1], last)
     for resident in context.bundle.manifest.expects:
         live_ranges[resident.buffer] = -1, live_ranges.get(resident.buffer, (-1, -1))[1]
     for resident in context.bundle.manifest.leaves:
         live_ranges[resident.buffer] = live_ranges[resident.buffer][0], len(context.steps)
     return live_ranges
-
-
-def _read_first(context: Context, steps: list[ExecuteStep]) -> set[str]:
-    """Return the buffers whose first use among the steps is a read."""
-    written: set[str] = set()
-    read: set[str] = set()
-    for step in steps:
-        *sources, result = context.uses(step)
-        read |= set(sources) - written
-        written.add(result)
-    return read
 
 
 def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:

@@ -377,7 +377,15 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
     folder = Path(folder)
     if not os.path.lexists(folder / INDEX) and not os.path.lexists(folder / DATA):
         return Images()
-    index, data = load(folder / INDEX), _mapped(folder / DATA)
+    index, path = load(folder / INDEX), folder / DATA
+    # Rejects links and devices, which np.load would follow.
+    open_regular(path).close()
+    try:
+        data = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise CompileError(f"The file is not a numpy array: {error}.", str(path)) from None
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+        raise CompileError("The file does not hold bytes.", str(path))
     numerics = index["numerics"].text()
     if numerics not in formats.MODES:
         index["numerics"].fail(f"must be one of {', '.join(formats.MODES)}")
@@ -401,19 +409,5 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
             raise CompileError(message, str(folder / DATA))
         images[argument.name] = image
     if end != data.size:
-        raise CompileError(
-            f"The file holds {data.size} bytes, but its images have {end}.", str(folder / DATA)
-        )
+        raise CompileError(f"The file holds {data.size} bytes, but its images have {end}.", str(path))
     return Images(numerics, images)
-
-
-def _mapped(path: Path) -> NDArray[np.uint8]:
-    # Rejects links and devices, which np.load would follow.
-    open_regular(path).close()
-    try:
-        data = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise CompileError(f"The file is not a numpy array: {error}.", str(path)) from None
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
-        raise CompileError("The file does not hold bytes.", str(path))
-    return data

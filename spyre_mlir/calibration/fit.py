@@ -34,7 +34,7 @@ from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import from_order
 from spyre_mlir.records import dataclass
-from spyre_mlir.tables import TableRow, quoted, read_rows
+from spyre_mlir.tables import TableRow, column_names, quoted, read_rows
 from spyre_mlir.target.target import Target, is_integer
 from spyre_mlir.timeline import timeline
 
@@ -175,11 +175,10 @@ def read_measurements(path: str, device: Target) -> list[Measurements]:
     if path != "-" and Path(path).is_dir():
         path = str(Path(path) / _FOLDER_TABLE)
     text = read_text(path, _MAX_BYTES)
-    # The first line determines which of the two kinds of table it is.
-    names = [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
-    is_of_bundles = "bundle" in names
-    columns, count = (_BUNDLE_COLUMNS, 2) if is_of_bundles else (_MATMUL_COLUMNS, 9)
     source = "<stdin>" if path == "-" else path
+    # The first line determines which of the two kinds of table it is.
+    is_of_bundles = "bundle" in column_names(text, source)
+    columns, count = (_BUNDLE_COLUMNS, 2) if is_of_bundles else (_MATMUL_COLUMNS, 9)
     too_many = f"The table has more than {_MAX_ROWS} measured times."
     rows = read_rows(text, source, columns[:count], columns, _MAX_ROWS, too_many)
     if not rows:

@@ -102,7 +102,6 @@ replaceable = ReplaceableFormula
 
 @functools.lru_cache(maxsize=16)
 def _model(cls: type[CostModel]) -> CostModel:
-    """Return the one model of a class."""
     return CostModel.registry.make(cls.name)
 
 

@@ -229,7 +229,15 @@ def device_op(
     sizes = [shape[dim] for dim in result_map if dim is not None]
     type_ = ir.RankedTensorType.get(sizes, ir.Type.parse(element))
     all_maps = [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, result_map)]
-    operands = [*inputs, _init(opcode, type_, location)]
+    empty = ir.Operation.create("tensor.empty", results=[type_], loc=location).result
+    neutral = NEUTRAL.get(opcode)
+    if neutral is None:
+        init = empty
+    else:
+        with location:
+            constant = Body(type_.element_type, {}).constant(neutral)
+            init = filled(constant, empty)
+    operands = [*inputs, init]
     with location:
         op = generic_without_body(operands, [type_], all_maps, iterators(rank, frozenset(reduced)))
     op.attributes[sdsc.OP] = sdsc.op_attr(opcode, constants)
@@ -290,17 +298,6 @@ def generic_without_body(
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - len(types), len(types)]),
     }
     return ir.Operation.create("linalg.generic", list(types), list(operands), attributes, regions=1)
-
-
-def _init(opcode: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.Value:
-    """Build the destination operand: empty, or filled with the neutral value of a reduction."""
-    empty = ir.Operation.create("tensor.empty", results=[type_], loc=location).result
-    neutral = NEUTRAL.get(opcode)
-    if neutral is None:
-        return empty
-    with location:
-        constant = Body(type_.element_type, {}).constant(neutral)
-        return filled(constant, empty)
 
 
 def filled(constant: ir.Value, empty: ir.Value) -> ir.Value:

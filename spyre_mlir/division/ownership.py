@@ -174,7 +174,7 @@ class OtherRegion(Mismatch):
     @property
     def detail(self) -> str:
         written, read = (
-            f"{_text(view.regions[self.core])} ({view.sliced})" for view in (self.writer, self.reader)
+            f"{view.regions[self.core] or 'nothing'} ({view.sliced})" for view in (self.writer, self.reader)
         )
         return f"core {self.core} writes {written}, but reads {read}"
 
@@ -270,10 +270,6 @@ def _leads(whole: Steps, part: Steps) -> bool:
     (stride, count), *inner = whole
     has_outermost = bool(part) and part[0][0] == stride and part[0][1] <= count
     return list(part[1:] if has_outermost else part) == inner
-
-
-def _text(region: CoreRegion | None) -> str:
-    return "nothing" if region is None else str(region)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -76,7 +76,6 @@ class SharedBuffer:
 
     @functools.cached_property
     def _reads_of_values(self) -> Counter[int]:
-        """Count the reads of each value."""
         reads = range(0 if self.from_host else 1, len(self.accesses))
         return Counter(self.value(access)[0] for access in reads)
 

@@ -271,10 +271,14 @@ def _partitioned(
     steps: list[Step] = []
     for number, (name, inputs, outputs) in enumerate(calls, 1):
         with timing.collecting(), scope(name, "stages", place=(number, len(calls))):
-            module = _alone(callees[name])
+            func = callees[name]
             if name.startswith("collective"):
-                steps.append(CollectiveStep.of(name, inputs, outputs, callees[name]))
+                steps.append(CollectiveStep.of(name, inputs, outputs, func))
                 continue
+            with func.context, func.location:
+                module = empty_module(func)
+                copy = func.clone(ir.InsertionPoint(module.body)).operation
+                copy.attributes["sym_name"] = ir.StringAttr.get("main")
             if name.startswith("device"):
                 steps += _bundles(name, module, pipeline, remarks, timing).wired(inputs, outputs)
                 continue
@@ -285,15 +289,6 @@ def _partitioned(
             work = float_operations(callees[name])
             steps.append(HostStep(name, inputs, outputs, function, function.operations, work))
     return steps, returned, remarks, timing
-
-
-def _alone(func: ir.Operation) -> ir.Module:
-    """Return a module for the same target with a copy of one function, named @main."""
-    with func.context, func.location:
-        module = empty_module(func)
-        copy = func.clone(ir.InsertionPoint(module.body)).operation
-        copy.attributes["sym_name"] = ir.StringAttr.get("main")
-    return module
 
 
 def _arguments(func: ir.Operation) -> list[Value]:

@@ -43,7 +43,23 @@ def write_problem(problem: Problem, path: str) -> None:
 
 def problem_text(problem: Problem) -> str:
     """Return a problem as the text of a problem file."""
-    kind, fields = _plain(problem)
+    if isinstance(problem, DivisionOfOperation):
+        names = ("opcode", "units", "extents", "committed", "cores", "uneven", "by_cost")
+        sets = {name: sorted(getattr(problem, name)) for name in ("reduced", "blocked")}
+        table = problem.table
+        arrays = {name: getattr(table, name).tolist() for name in ("splits", "cost_ns", "read_bytes")}
+        kind, fields = "division", {**{name: getattr(problem, name) for name in names}, **sets, **arrays}
+    elif isinstance(problem, LayoutProblem):
+        tables = [{"scope": scope, "costs": _nested(table)} for scope, table in problem.tables.items()]
+        names = ("counts", "names", "limit_entries", "width")
+        kind, fields = "layout", {**{name: getattr(problem, name) for name in names}, "tables": tables}
+    else:
+        tables = [
+            {"scope": table.scope, "operation": table.operation, "planes": _nested(table.planes)}
+            for table in problem.tables
+        ]
+        names = ("counts", "counts_as_is", "splits")
+        kind, fields = "joint", {**{name: getattr(problem, name) for name in names}, "tables": tables}
     fields = {"format": FORMAT, "version": VERSION, "kind": kind, **fields}
     return json.dumps(fields, allow_nan=False, separators=(",", ":")) + "\n"
 
@@ -99,26 +115,6 @@ def save_buffers(problems: Problems, path: str) -> dict[str, MemorySpace]:
     }
     write_text(path, buffers_table({bundle: buffers for bundle, (buffers, _) in last.items()}))
     return {bundle: space for bundle, (_, space) in last.items()}
-
-
-def _plain(problem: Problem) -> tuple[str, dict[str, Any]]:
-    """Return the kind and the fields of a problem as JSON values."""
-    if isinstance(problem, DivisionOfOperation):
-        names = ("opcode", "units", "extents", "committed", "cores", "uneven", "by_cost")
-        sets = {name: sorted(getattr(problem, name)) for name in ("reduced", "blocked")}
-        table = problem.table
-        arrays = {name: getattr(table, name).tolist() for name in ("splits", "cost_ns", "read_bytes")}
-        return "division", {**{name: getattr(problem, name) for name in names}, **sets, **arrays}
-    if isinstance(problem, LayoutProblem):
-        tables = [{"scope": scope, "costs": _nested(table)} for scope, table in problem.tables.items()]
-        names = ("counts", "names", "limit_entries", "width")
-        return "layout", {**{name: getattr(problem, name) for name in names}, "tables": tables}
-    tables = [
-        {"scope": table.scope, "operation": table.operation, "planes": _nested(table.planes)}
-        for table in problem.tables
-    ]
-    names = ("counts", "counts_as_is", "splits")
-    return "joint", {**{name: getattr(problem, name) for name in names}, "tables": tables}
 
 
 def _nested(array: NDArray[np.float64]) -> Any:

@@ -278,7 +278,11 @@ def program_bound(
             continue
         attribute = op.attributes["value"]
         if isinstance(attribute, ir.DenseElementsAttr) and _is_readable(op.results[0]):
-            values[op.results[0]] = _numbers(attribute, shape_of(op.results[0]))
+            if not attribute.is_splat:
+                values[op.results[0]] = np.array(attribute)
+            else:
+                splat: Any = attribute.get_splat_value()
+                values[op.results[0]] = np.full([1] * len(shape_of(op.results[0])), splat.value)
     needs = Needs(values)
     needed: dict[ir.Value, NeededPart] = {}
     for index, value in enumerate(list(block.operations)[-1].operation.operands):
@@ -343,14 +347,6 @@ def _read_bytes(value: ir.Value, need: NeededPart, attributes: Mapping[str, ir.A
 
 def _element_bytes(value: ir.Value) -> int:
     return bits_of(ir.RankedTensorType(value.type).element_type) // 8
-
-
-def _numbers(attribute: ir.DenseElementsAttr, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the values of a constant; a splat is returned with all dims of size 1."""
-    if not attribute.is_splat:
-        return np.array(attribute)
-    splat: Any = attribute.get_splat_value()
-    return np.full([1] * len(shape), splat.value)
 
 
 def _is_readable(value: ir.Value) -> bool:

@@ -136,10 +136,19 @@ def _is_reproduced(program: Program, trials: Trials) -> bool:
 def planned(program: Program, trials: Trials) -> PlannedProgram:
     """Return the description of a program for the search for findings."""
     on_device = trials.inputs_on_device
+    steps = [step for step in program.steps if isinstance(step, HostStep)]
+    made = {name for step in steps for name in step.outputs}
+    taken = {name for step in steps for name in step.inputs}
+    moved = 0
+    for transfers in program.transfers():
+        moved += sum(argument.bytes for argument in transfers.to_device if argument.array_name in made)
+        moved += sum(argument.bytes for argument in transfers.to_host if argument.array_name in taken)
     return PlannedProgram(
         parts=[(step.bundle, step.facts()) for step in program.bundles],
         device_ns=math.fsum(line.total_ns for line in program.timelines),
-        host=_host_work(program),
+        host=HostWork(
+            sum(step.float_operations for step in steps), sum(step.operations for step in steps), moved
+        ),
         remarks=program.pass_remarks,
         inputs=[
             ExampleInput(position, value.name, value.host_shape, value.host_dtype, position in on_device)
@@ -148,20 +157,6 @@ def planned(program: Program, trials: Trials) -> PlannedProgram:
         result_shapes=[value.host_shape for value in program.results],
         options=trials.options,
         is_model=trials.is_model,
-    )
-
-
-def _host_work(program: Program) -> HostWork:
-    """Return the work of the host steps, and the bytes transferred between them and the device."""
-    steps = [step for step in program.steps if isinstance(step, HostStep)]
-    made = {name for step in steps for name in step.outputs}
-    taken = {name for step in steps for name in step.inputs}
-    moved = 0
-    for transfers in program.transfers():
-        moved += sum(argument.bytes for argument in transfers.to_device if argument.array_name in made)
-        moved += sum(argument.bytes for argument in transfers.to_host if argument.array_name in taken)
-    return HostWork(
-        sum(step.float_operations for step in steps), sum(step.operations for step in steps), moved
     )
 
 

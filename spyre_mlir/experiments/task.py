@@ -40,7 +40,6 @@ from spyre_mlir.target.target import Target, compiling_for
 ProgramChoice: TypeAlias = str | Path | Callable[..., Any]
 
 _REFERENCE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)(?P<arguments>\(.*\))?", re.S)
-_ZOO = "zoo:"
 
 #: The attribute of a module that names its device; a sweep rejects it, because the sweep chooses the device.
 _TARGET = re.compile(r"\bsdsc\.target\s*=")
@@ -114,8 +113,18 @@ def _source(choice: Any, label: str | None, index: int) -> ProgramSource:
     text = str(choice)
     if isinstance(choice, Path) or ("\n" not in text and text.endswith(".mlir")):
         return _of_text(read_text(text), label or text)
-    if text.startswith(_ZOO):
-        return _of_zoo(text, label or text)
+    scheme, _, name = text.partition(":")
+    if scheme == "zoo":
+        try:
+            names = list(importlib.import_module("spyre_mlir.zoo").names())
+        except ModuleNotFoundError as error:
+            raise CompileError(f"The program '{text}' cannot be loaded: {error}.") from None
+        if name not in names:
+            raise CompileError(
+                f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}."
+            )
+        reference = f"spyre_mlir.zoo:load({name!r}, weights=False)"
+        return ProgramSource(label or text, _reference_digest(reference), reference=reference)
     if _REFERENCE.fullmatch(text):
         return _of_reference(text, label or text)
     if "\n" not in text and "{" not in text:
@@ -139,20 +148,6 @@ def refuse_device(text: str, label: str) -> None:
             f"The program '{label}' names its device, and a sweep chooses that: take the attribute sdsc.target away, "
             "and give the device as the axis 'device'."
         )
-
-
-def _of_zoo(text: str, label: str) -> ProgramSource:
-    try:
-        names = list(importlib.import_module("spyre_mlir.zoo").names())
-    except ModuleNotFoundError as error:
-        raise CompileError(f"The program '{text}' cannot be loaded: {error}.") from None
-    name = text.removeprefix(_ZOO)
-    if name not in names:
-        raise CompileError(
-            f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}."
-        )
-    reference = f"spyre_mlir.zoo:load({name!r}, weights=False)"
-    return ProgramSource(label, _reference_digest(reference), reference=reference)
 
 
 def _of_reference(reference: str, label: str) -> ProgramSource:

@@ -205,7 +205,6 @@ _NAMED, _REASONS, _LINES = 3, 2, 3
 
 
 def _ns(operations: Iterable[Operation]) -> float:
-    """Return the time of operations."""
     return math.fsum(operation.execution.total_ns for operation in operations)
 
 

@@ -41,7 +41,7 @@ from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.call_objects import CallInputs, as_call
 from spyre_mlir.frontend.content_reads import ContentReads
-from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
+from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, hint_number, names_of
 from spyre_mlir.frontend.signature import (
     Signature,
     signature_from_plain,
@@ -123,8 +123,8 @@ class _CaptureText:
         # The keys of hints, numbered over all hints of a process, are numbered within this program.
         modules = [part for part in program.graph_module.modules() if isinstance(part, GraphModule)]
         notes = (node.meta.get("custom") or {} for module in modules for node in module.graph.nodes)
-        keys = {key for note in notes for key in note if key.startswith(HINT_PREFIX)}
-        ordered = sorted(keys, key=lambda key: int(key.removeprefix(HINT_PREFIX)))
+        hints = {number: key for note in notes for key in note if (number := hint_number(key)) is not None}
+        ordered = [hints[number] for number in sorted(hints)]
         self._hints = {key: f"{HINT_PREFIX}{number}" for number, key in enumerate(ordered, 1)}
 
     def lines(self) -> Iterator[str]:

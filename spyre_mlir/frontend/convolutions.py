@@ -35,7 +35,11 @@ def convolution(
         count = _groups_together(x, weight, groups)
         if count == 1:
             return NotImplemented
-        dense = _block_diagonal(weight, groups, count)
+        features, channels, *kernel = weight.shape
+        group = torch.arange(features) // (features // groups) % count
+        is_own = (group[:, None] == torch.arange(count)).to(weight.dtype)
+        blocks = weight.unsqueeze(1) * is_own.reshape(features, count, 1, *[1] * len(kernel))
+        dense = blocks.reshape(features, count * channels, *kernel)
         options = (list(stride), list(padding), list(dilation), False, list(output_padding), groups // count)
         return aten.convolution(x, dense, bias, *options)
     dims = weight.ndim - 2
@@ -74,15 +78,6 @@ def _groups_together(x: Tensor, weight: Tensor, groups: int) -> int:
         for count in range(1, groups + 1)
         if groups % count == 0 and (count == 1 or count * channels <= LANES)
     )
-
-
-def _block_diagonal(weight: Tensor, groups: int, count: int) -> Tensor:
-    """The weight with ``count`` groups joined into one: each group's block, and zeros for inputs of other groups."""
-    features, channels, *kernel = weight.shape
-    group = torch.arange(features) // (features // groups) % count
-    is_own = (group[:, None] == torch.arange(count)).to(weight.dtype)
-    blocks = weight.unsqueeze(1) * is_own.reshape(features, count, 1, *[1] * len(kernel))
-    return blocks.reshape(features, count * channels, *kernel)
 
 
 def _tiled(x: Tensor, weight: Tensor) -> Tensor:

@@ -106,7 +106,11 @@ def register() -> None:
     hooks.register_python_privateuseone_device_guard(_DummyDeviceGuard())
     sys.modules[f"torch.{NAME}"] = device_module
     setattr(torch, NAME, device_module)
-    _install_accelerator()
+    for name, function in _FUNCTIONS.items():
+        setattr(torch._C, name, function)
+    torch.Generator = _of_any_device(torch.Generator, Generator, "cpu")
+    torch.Stream = _of_any_device(torch.Stream, device_streams.Stream, NAME)
+    torch.Event = _of_any_device(torch.Event, device_streams.DeviceEvent, NAME)
     cast(Any, torch.UntypedStorage).__new__ = _new
     _move_loaded_tensors()
     install_profiling()
@@ -269,15 +273,6 @@ _FUNCTIONS = {
 
 def _is_public(cls: type) -> bool:
     return "_ours" in vars(cls)
-
-
-def _install_accelerator() -> None:
-    """Register the device with ``torch.accelerator`` and with the three classes."""
-    for name, function in _FUNCTIONS.items():
-        setattr(torch._C, name, function)
-    torch.Generator = _of_any_device(torch.Generator, Generator, "cpu")
-    torch.Stream = _of_any_device(torch.Stream, device_streams.Stream, NAME)
-    torch.Event = _of_any_device(torch.Event, device_streams.DeviceEvent, NAME)
 
 
 def _of_any_device(base: Any, ours: Any, default: str) -> Any:

@@ -228,10 +228,11 @@ def compiled(
     # The CPU attention is one operation with its own gradient; decomposed it is matmuls and a softmax. AOTAutograd
     # writes the casts of autocast, and the gradients of these casts, into both graphs.
     with sdpa_kernel(SDPBackend.MATH), autocasting(autocast_dtype(autocast)):
+        table = cast(dict[Any, Callable[..., Any]], core_aten_decompositions())
         backend = aot_autograd(
             fw_compiler=partial(compiler, "forward"),
             bw_compiler=partial(compiler, "backward"),
-            decompositions=_gradients(),
+            decompositions={op: form for op, form in table.items() if "backward" in op.name()},
         )
         return backend(graph, example_inputs)
 
@@ -303,12 +304,6 @@ def _compiled_as_it_is(
     """Compile a graph that already contains the casts of autocast."""
     with autocasting(None):
         return compile(function, inputs)
-
-
-def _gradients() -> dict[Any, Callable[..., Any]]:
-    """Return PyTorch's decompositions of its backward operations."""
-    table = cast(dict[Any, Callable[..., Any]], core_aten_decompositions())
-    return {op: form for op, form in table.items() if "backward" in op.name()}
 
 
 class CompiledGraph:

@@ -83,7 +83,12 @@ class GrowingSizes:
         key, sizes = _form_and_sizes(applied)
         compiled, on_host = (_entry(forms, key, OrderedDict()) for forms in (self._compiled, model.on_host))
         if sizes not in on_host:
-            rolls = _rolls(applied)
+            if applied.operation is not _CAT or (concatenation := _concatenation(applied)) is None:
+                rolls = False
+            else:
+                shape, dim, joined = concatenation
+                first = next(leaf for leaf in applied.leaves if isinstance(leaf, TensorArgument))
+                rolls = joined[dim] == shape[dim] + 1 and applied.storages[first.storage].shape == joined
             earlier = [
                 (other[1] != sizes[1], examples)
                 for other, examples in (*reversed(on_host.items()), *reversed(compiled.items()))
@@ -152,15 +157,6 @@ def _concatenation(applied: Application) -> tuple[tuple[int, ...], int, tuple[in
     joined = list(shapes[0])
     joined[dim] = sum(shape[dim] for shape in shapes)
     return shapes[0], dim, tuple(joined)
-
-
-def _rolls(applied: Application) -> bool:
-    """Return whether a concatenation joins all but one position of a tensor, and one position."""
-    if applied.operation is not _CAT or (concatenation := _concatenation(applied)) is None:
-        return False
-    shape, dim, joined = concatenation
-    first = next(leaf for leaf in applied.leaves if isinstance(leaf, TensorArgument))
-    return joined[dim] == shape[dim] + 1 and applied.storages[first.storage].shape == joined
 
 
 def _form_and_sizes(applied: Application) -> tuple[Hashable, _Sizes]:

@@ -226,6 +226,12 @@ def _new_annotation_key() -> str:
     return f"{HINT_PREFIX}{next(_numbers)}"
 
 
+def hint_number(key: str) -> int | None:
+    """Return the number of the hint whose annotation has this key; None for other annotations."""
+    prefix, _, number = key.rpartition(".")
+    return int(number) if f"{prefix}." == HINT_PREFIX else None
+
+
 def resolve_hints(graph: Graph) -> bool:
     """Set ``node.meta["sdsc.hints"]``, the hints around an operation, outermost first; return whether any exist.
 
@@ -235,11 +241,12 @@ def resolve_hints(graph: Graph) -> bool:
     hinted: dict[Node, dict[int, Any]] = {}
     for node in graph.nodes:
         for key, value in (node.meta.get("custom") or {}).items():
-            if node.op != "placeholder" and key.startswith(HINT_PREFIX):
+            number = hint_number(key)
+            if node.op != "placeholder" and number is not None:
                 *counts, ignores_undeclared = value
                 if ignores_undeclared:
                     counts = [{name: each[name] for name in each if name in _sizes} for each in counts]
-                hinted.setdefault(node, {})[int(key.removeprefix(HINT_PREFIX))] = counts
+                hinted.setdefault(node, {})[number] = counts
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
     ids = {number: hint_id for hint_id, number in enumerate(numbers, start=1)}
     for node, annotated in hinted.items():

@@ -132,30 +132,26 @@ def index_put(
         return NotImplemented
     dim, index = indexed[0]
     if index.dtype in (torch.bool, torch.uint8):
-        return _put_where(x, dim, index.to(torch.bool), values, accumulate)
+        mask = index.to(torch.bool)
+        inner = x.ndim - dim - mask.ndim
+        mask = mask.reshape([*mask.shape, *(1,) * inner])
+        if values.ndim > inner and values.shape[-inner - 1] != 1:
+            # PyTorch rejects another number of rows, which a graph of static shapes would not detect.
+            raise UncapturedError(
+                "The number of true elements of a mask, which must equal the number of written values, is only known "
+                "at run time; write the result of torch.where."
+            )
+        if values.ndim > inner:
+            outer = values.ndim - inner - 1
+            masked = (1,) * (x.ndim - dim - inner)
+            values = values.reshape([*values.shape[:outer], *masked, *values.shape[outer + 1 :]])
+        return torch.where(mask, x + values if accumulate else values, x)
     if index.numel() != 1 or accumulate:
         return NotImplemented
     # The replaced part has the shape of x, with the dims of the index in place of this dim.
     replaced = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
     one = [*x.shape[:dim], 1, *x.shape[dim + 1 :]]
     return index_copy(x, dim, index, values.expand(replaced).reshape(one))
-
-
-def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
-    """``index_put`` by a mask of the dims from ``dim`` on, which are one dim of the values, or broadcast."""
-    inner = x.ndim - dim - mask.ndim
-    mask = mask.reshape([*mask.shape, *(1,) * inner])
-    if values.ndim > inner and values.shape[-inner - 1] != 1:
-        # PyTorch rejects another number of rows, which a graph of static shapes would not detect.
-        raise UncapturedError(
-            "The number of true elements of a mask, which must equal the number of written values, is only known "
-            "at run time; write the result of torch.where."
-        )
-    if values.ndim > inner:
-        outer = values.ndim - inner - 1
-        masked = (1,) * (x.ndim - dim - inner)
-        values = values.reshape([*values.shape[:outer], *masked, *values.shape[outer + 1 :]])
-    return torch.where(mask, x + values if accumulate else values, x)
 
 
 def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:

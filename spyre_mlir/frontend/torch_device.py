@@ -362,22 +362,19 @@ def attention(*args: Any, **named: Any) -> Any:
     if wants_gradient or not any(isinstance(tensor, SpyreTensor) for tensor in tensors):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         operands = dict(zip(names, args, strict=False)) | named
-        return _aten._scaled_dot_product_attention_math.default(**_with_added_mask(operands))[0]
+        mask = operands.get("attn_mask")
+        if mask is None or mask.dtype != torch.bool:
+            with_added_mask = operands
+        else:
+            numbers = torch.zeros_like(mask, dtype=operands["query"].dtype)
+            with_added_mask = {**operands, "attn_mask": numbers.masked_fill(mask.logical_not(), -torch.inf)}
+        return _aten._scaled_dot_product_attention_math.default(**with_added_mask)[0]
     try:
         return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
     except _FAULTS:
         raise
     except CompileError as error:
         return on_the_host(_ATTENTION, args, named, error)
-
-
-def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
-    """Operands of attention with a boolean mask converted to numbers, which matmul attention adds to the scores."""
-    mask = operands.get("attn_mask")
-    if mask is None or mask.dtype != torch.bool:
-        return operands
-    numbers = torch.zeros_like(mask, dtype=operands["query"].dtype)
-    return {**operands, "attn_mask": numbers.masked_fill(mask.logical_not(), -torch.inf)}
 
 
 def _lstm_cell(

@@ -185,23 +185,20 @@ class _FunctionLowering:
     def _statements(self, statements: Sequence[model.Statement]) -> None:
         for statement in statements:
             if isinstance(statement, model.Execute):
-                self._execute(statement)
+                design = self.bundle.designs[statement.filename]
+                buffers = [self.buffers[name] for name in self.bundle.manifest.uses[self.number]]
+                if self.number in self.barriers:
+                    self.state.cores.synchronize()
+                self.number += 1
+                kind = DEVICE_OPS[design.opcode].kind
+                if kind not in FORMS:
+                    raise CompileError(f"KTIR has no form for '{design.opcode}', a {kind.value}.")
+                addresses = operand_addresses(design, statement, self.values, self.state.cores.cores)
+                FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
             elif isinstance(statement, model.Loop):
                 self._loop(statement)
             else:
                 self.values.define(statement)
-
-    def _execute(self, statement: model.Execute) -> None:
-        design = self.bundle.designs[statement.filename]
-        buffers = [self.buffers[name] for name in self.bundle.manifest.uses[self.number]]
-        if self.number in self.barriers:
-            self.state.cores.synchronize()
-        self.number += 1
-        kind = DEVICE_OPS[design.opcode].kind
-        if kind not in FORMS:
-            raise CompileError(f"KTIR has no form for '{design.opcode}', a {kind.value}.")
-        addresses = operand_addresses(design, statement, self.values, self.state.cores.cores)
-        FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
 
     def _loop(self, loop: model.Loop) -> None:
         """Write a loop as ``scf.for``, whose iter_args are the scratchpads that its body writes."""

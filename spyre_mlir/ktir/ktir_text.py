@@ -179,7 +179,14 @@ class _GenericForm:
 
     def rewritten(self) -> str:
         """Return the text in generic form."""
-        self._resolve_aliases()
+        aliases = {}
+        for match in _ALIAS.finditer(self.text):
+            end = self.closing(match.end() - 1, "<", ">")
+            aliases[match[1]] = " ".join(self.text[match.start(2) : end].split())
+        names = sorted(aliases, key=len, reverse=True)
+        if names:
+            used = re.compile("|".join(rf"{re.escape(name)}(?![\w.])(?!\s*=)" for name in names))
+            self.text = used.sub(lambda match: aliases[match[0]], self.text)
         done: list[str] = []
         begin = 0
         for match in _NAME.finditer(self.text):
@@ -196,17 +203,6 @@ class _GenericForm:
             done.append(form + "\n" * missing)
         done.append(self.text[begin:])
         return _TILE_TYPE.sub(r"!ktdp.access_tile<tensor<\1xindex>>", "".join(done))
-
-    def _resolve_aliases(self) -> None:
-        """Replace the aliases of sets and maps by their values: MLIR resolves aliases only in its own attributes."""
-        aliases = {}
-        for match in _ALIAS.finditer(self.text):
-            end = self.closing(match.end() - 1, "<", ">")
-            aliases[match[1]] = " ".join(self.text[match.start(2) : end].split())
-        names = sorted(aliases, key=len, reverse=True)
-        if names:
-            used = re.compile("|".join(rf"{re.escape(name)}(?![\w.])(?!\s*=)" for name in names))
-            self.text = used.sub(lambda match: aliases[match[0]], self.text)
 
     # -- brackets, types and attributes -----------------------------------------------------------------------
 

@@ -406,17 +406,15 @@ class OperationLowering:
         constant = self.design.constants[self.design.mask_constant]
         return constant_value(constant.bits, constant.data_format)
 
-    def _limits(self, digits: Sequence[operand_tiles.TileDigit]) -> dict[str, int]:
-        """Return the position of each label from which elements are masked, or are in no core's slice."""
+    def _masked(self, value: ir.Value, digits: Sequence[operand_tiles.TileDigit]) -> ir.Value:
         design = self.design
         limits = {label: start for label, (start, _) in design.masks.items()}
         for label in self.reduced if self.op.kind.combines else ():
             if design.sizes[label] % design.shares[label]:
                 limits.setdefault(label, design.sizes[label])
-        return {label: limits[label] for label in {digit.label: None for digit in digits} if label in limits}
-
-    def _masked(self, value: ir.Value, digits: Sequence[operand_tiles.TileDigit]) -> ir.Value:
-        limits = self._limits(digits)
+        limits = {
+            label: limits[label] for label in {digit.label: None for digit in digits} if label in limits
+        }
         ends = {label: self.build.number(limit) for label, limit in limits.items()}
         return self.bounded(value, digits, ends, {label: self._first(label) for label in limits})
 

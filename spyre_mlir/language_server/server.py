@@ -104,7 +104,15 @@ class CompilerProcess:
                     future.set_result(answer)
 
     def _answer(self, function: Callable[..., Any], arguments: tuple) -> Any:
-        process, pipe = self._started()
+        with self._lock:
+            if self._is_ended:
+                raise CompilerProcessError("the server ends")
+            if self._process is None or self._pipe is None or not self._process.is_alive():
+                self._pipe, end = _SPAWN.Pipe()
+                process = self._process = _SPAWN.Process(target=_work, args=(end, self._begin))
+                process.start()
+                end.close()  # so that the pipe closes when the process ends
+            process, pipe = self._process, self._pipe
         try:
             pipe.send((function, arguments))
             succeeded, answer = pipe.recv()
@@ -114,18 +122,6 @@ class CompilerProcess:
         if not succeeded:
             raise CompilerProcessError(answer)
         return answer
-
-    def _started(self) -> tuple[BaseProcess, Pipe]:
-        """Return the process and its pipe; start the process if it is not running."""
-        with self._lock:
-            if self._is_ended:
-                raise CompilerProcessError("the server ends")
-            if self._process is None or self._pipe is None or not self._process.is_alive():
-                self._pipe, end = _SPAWN.Pipe()
-                process = self._process = _SPAWN.Process(target=_work, args=(end, self._begin))
-                process.start()
-                end.close()  # so that the pipe closes when the process ends
-            return self._process, self._pipe
 
 
 def _work(pipe: Pipe, begin: Begin) -> None:

@@ -501,7 +501,17 @@ def labels_of(opcode: str, space: Space) -> tuple[str, ...]:
     if kind.slides:
         return _window_labels(space)
     if kind is Kind.MATMUL:
-        return _matmul_labels(space)
+        rows, columns, _ = space.present
+        generated, outer = columns - rows - space.reduced, iter(MATMUL_LABELS)
+        labels = {dim: "in" for dim in space.reduced} | {dim: "out" for dim in generated}
+        # As in torch-spyre, the innermost row is mb, and the outer dims follow, whether they are rows or batch dims.
+        row = max(rows - columns, default=None)
+        if row is not None:
+            labels[row] = "mb"
+        for dim in reversed(range(len(space.sizes))):
+            if dim not in labels:
+                labels[dim] = next(outer)
+        return tuple(labels[dim] for dim in range(len(space.sizes)))
     stick = _main_stick(space)
     spare = iter(LABELS)
     labels = []
@@ -534,17 +544,3 @@ def _main_stick(space: Space) -> int | None:
     views = (space.views[-1], *space.views)
     stick_dims = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
     return stick_dims[0] if stick_dims else None
-
-
-def _matmul_labels(space: Space) -> tuple[str, ...]:
-    rows, columns, _ = space.present
-    generated, outer = columns - rows - space.reduced, iter(MATMUL_LABELS)
-    labels = {dim: "in" for dim in space.reduced} | {dim: "out" for dim in generated}
-    # As in torch-spyre, the innermost row is mb, and the outer dims follow, whether they are rows or batch dims.
-    row = max(rows - columns, default=None)
-    if row is not None:
-        labels[row] = "mb"
-    for dim in reversed(range(len(space.sizes))):
-        if dim not in labels:
-            labels[dim] = next(outer)
-    return tuple(labels[dim] for dim in range(len(space.sizes)))

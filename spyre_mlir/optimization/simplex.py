@@ -96,7 +96,10 @@ class Simplex:
         ranges = self.upper[self.outside[ranked]] - self.lower[self.outside[ranked]]
         shortfall = wrong[row] - np.cumsum(slopes * ranges)
         entering = min(int(np.searchsorted(-shortfall, 0)), len(ranked) - 1)
-        self._flip(ranked[:entering], ranges[:entering])
+        columns = ranked[:entering]
+        for column, reach in zip(columns.tolist(), ranges[:entering].tolist(), strict=True):
+            self.values += self.table[:, column] * (-reach if self.at_upper[column] else reach)
+        self.at_upper[columns] ^= True
         # Replace basic variable `row`, which leaves at `bound`, by nonbasic variable `column`.
         column = int(ranked[entering])
         bound = float(low[row] if rising else high[row])
@@ -127,9 +130,3 @@ class Simplex:
         ratios = np.abs(self.reduced[eligible]) / effect[eligible]
         ranked = eligible[np.argsort(ratios, kind="stable")]
         return ranked, effect[ranked]
-
-    def _flip(self, columns: Array, ranges: Floats) -> None:
-        """Move nonbasic variables from one bound to the other."""
-        for column, reach in zip(columns.tolist(), ranges.tolist(), strict=True):
-            self.values += self.table[:, column] * (-reach if self.at_upper[column] else reach)
-        self.at_upper[columns] ^= True

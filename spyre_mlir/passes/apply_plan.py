@@ -119,7 +119,18 @@ class _Applied:
         """Check that the plan belongs to this program, and pin its layouts."""
         layouts: dict[int, list[StickLayout]] = {}
         for entry in self.plan.arguments:
-            number = self._argument(entry)
+            if entry.name in self.labels:
+                number = self.labels[entry.name]
+            else:
+                # A plan names each view of a weight as "w@1", which is not an argument before hoist-weight-views.
+                source = entry.source or entry.name.rpartition("@")[0]
+                if source not in self.labels:
+                    known = listed(self.labels)
+                    self.fail(
+                        f"{entry.path}.name",
+                        f"is '{entry.name}', which is not an argument of this program ({known})",
+                    )
+                number = self.labels[source]
             self.check_type(entry, f"argument '{entry.name}'", self.arguments[number], entry.path)
             if entry.layout is not None:
                 value = self.layout(entry, self.arguments[number], f"{entry.path}.layout")
@@ -227,19 +238,6 @@ class _Applied:
     def _planned_ops(self) -> list[tuple[PlannedOperation, ir.Operation]]:
         """Return the entries whose operations already exist, each with its operation."""
         return [(entry, self.ops[entry.name]) for entry in self.plan.operations if entry.name in self.ops]
-
-    def _argument(self, entry: PlannedArgument) -> int:
-        """Return the index of an argument; for a second view of a host array, the index of its source."""
-        if entry.name in self.labels:
-            return self.labels[entry.name]
-        # A plan names each view of a weight as "w@1", which is not an argument before hoist-weight-views.
-        source = entry.source or entry.name.rpartition("@")[0]
-        if source not in self.labels:
-            known = listed(self.labels)
-            self.fail(
-                f"{entry.path}.name", f"is '{entry.name}', which is not an argument of this program ({known})"
-            )
-        return self.labels[source]
 
     def _check_source(self, entry: PlannedOperation) -> None:
         """Raise an error for a missing operation unless the compiler may insert an operation of that name later."""

@@ -341,7 +341,14 @@ class _Demotion:
         )
 
     def _device_op(self, generic: Structured) -> ir.Value:
-        element = self._element(generic)
+        formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
+        # The device supports the operation only in 16 bits: it runs in f32, on the host, only if that is required.
+        if FP32 not in formats and generic.opcode not in _ROOTS:
+            element = "f32" if generic.result in self.required else "f16"
+        elif any(value in self.unrounded for value in (*generic.inputs, generic.result)):
+            element = "f32"
+        else:
+            element = self._common_element(generic.inputs)
         inputs = [self._value(value, element) for value in generic.inputs]
         result = rebuilt(generic, inputs, element=element)
         self.in_f32 += element == "f32"
@@ -362,16 +369,6 @@ class _Demotion:
             if not all(opcode in ("exp", "tanh") for opcode in readers):
                 maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
         return result
-
-    def _element(self, generic: Structured) -> str:
-        """Return the type that an operation computes in."""
-        formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
-        # The device supports the operation only in 16 bits: it runs in f32, on the host, only if that is required.
-        if FP32 not in formats and generic.opcode not in _ROOTS:
-            return "f32" if generic.result in self.required else "f16"
-        if any(value in self.unrounded for value in (*generic.inputs, generic.result)):
-            return "f32"
-        return self._common_element(generic.inputs)
 
     def _common_element(self, values: Sequence[ir.Value]) -> str:
         """Return f32 if all values were computed in f32, else f16."""

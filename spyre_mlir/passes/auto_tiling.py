@@ -425,13 +425,11 @@ class _RunChoice:
 
 
 def _tiles_text(chosen: Tiles) -> str:
-    return ", ".join(
-        f"{cut.tiles} tiles of d{dim}{str(cut).removeprefix(f'{cut.tiles} tiles')}" for dim, cut in chosen
-    )
+    return ", ".join(cut.text(dim) for dim, cut in chosen)
 
 
 def _run_text(tiles: RunTiles) -> str:
-    return " of ".join(str(cut) for _, cut in tiles)
+    return " of ".join(cut.text() for _, cut in tiles)
 
 
 def _together(run: Sequence[Tiled], tiles: RunTiles, number: int) -> Tiling:

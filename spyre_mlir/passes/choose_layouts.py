@@ -169,7 +169,8 @@ class ChooseLayouts(EvaluatingPass):
         views = Views(layouts, source.steps)
         LayoutPadding(self, func, layouts, rewrite.op_layouts, source.fixed, views).run()
         apply_layouts(func, layouts, Views(layouts, source.steps))
-        self._report(func, plan)
+        chosen = ChosenLayouts(len(plan.decisions), _converted(plan), plan.cost, plan.bound)
+        self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
 
     @scope("choice")
     def _choose(self, source: LayoutGraph) -> LayoutPlan:
@@ -188,10 +189,6 @@ class ChooseLayouts(EvaluatingPass):
                 raise pins.error(error) from error
             if not pins.impose(plan):
                 return plan
-
-    def _report(self, func: ir.Operation, plan: LayoutPlan) -> None:
-        chosen = ChosenLayouts(len(plan.decisions), _converted(plan), plan.cost, plan.bound)
-        self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
 
 
 def _converted(plan: LayoutPlan) -> float:
@@ -418,7 +415,18 @@ class LayoutPadding:
 
     def run(self) -> None:
         for op in all_ops(self.func):
-            pad = self._padding_rule(op)
+            if op.name == "linalg.generic":
+                op_layout = self.op_layouts.get(op.results[0])
+                pad = self._operation if op_layout is not None and op_layout.assignment.padded_dims else None
+            elif op.name == "tensor.extract_slice":
+                pad = self._steps
+            else:
+                converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
+                if not converts and op.name == "sdsc.clone":
+                    # A copy between tiles of a dim whose size is not a multiple of the tile.
+                    views = [self.views[value] for value in (op.operands[0], op.results[0])]
+                    converts = any(view.shape[dim] % piece for view in views for dim, piece in pieces(view))
+                pad = self._conversion if converts else None
             if pad is not None:
                 with ir.InsertionPoint(op), op.location:
                     pad(op)
@@ -457,20 +465,6 @@ class LayoutPadding:
                     self._set_layout(root, self.layouts[root].padded(position, max(extents)))
                 changed = True
         return changed
-
-    def _padding_rule(self, op: ir.Operation) -> Callable[[ir.Operation], None] | None:
-        """Return the method that pads the buffers of an op; None for most ops."""
-        if op.name == "linalg.generic":
-            op_layout = self.op_layouts.get(op.results[0])
-            return self._operation if op_layout is not None and op_layout.assignment.padded_dims else None
-        if op.name == "tensor.extract_slice":
-            return self._steps
-        converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
-        if not converts and op.name == "sdsc.clone":
-            # A copy between tiles of a dim whose size is not a multiple of the tile.
-            views = [self.views[value] for value in (op.operands[0], op.results[0])]
-            converts = any(view.shape[dim] % piece for view in views for dim, piece in pieces(view))
-        return self._conversion if converts else None
 
     # -- rules ----------------------------------------------------------------------------------------
 

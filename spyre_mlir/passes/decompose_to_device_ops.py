@@ -106,19 +106,6 @@ class _FunctionDecomposer:
         # The device types do not record bf16.
         if any(element_of(value) == "bf16" for value in (*self.block.arguments, *results)):
             self.func.attributes[sdsc.BFLOAT] = ir.UnitAttr.get(self.func.context)
-        self._arguments()
-        for op in [op.operation for op in self.block.operations]:
-            with ir.InsertionPoint(op), op.location:
-                self._visit(op)
-        for op in reversed(self.replaced):
-            op.erase()
-        # Last: only the device operations show whether an operation other than a matmul reads a one-byte tensor.
-        for op in self.block.operations:
-            check_one_byte(op.operation)
-
-    # -- the host boundary ----------------------------------------------------------------------------
-
-    def _arguments(self) -> None:
         attributes = []
         for index, argument in enumerate(self.block.arguments):
             attrs = attributes_of(argument)
@@ -140,6 +127,16 @@ class _FunctionDecomposer:
             attributes.append(ir.DictAttr.get(attrs))
             self.terms.bind(argument, argument)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+        for op in [op.operation for op in self.block.operations]:
+            with ir.InsertionPoint(op), op.location:
+                self._visit(op)
+        for op in reversed(self.replaced):
+            op.erase()
+        # Last: only the device operations show whether an operation other than a matmul reads a one-byte tensor.
+        for op in self.block.operations:
+            check_one_byte(op.operation)
+
+    # -- the host boundary ----------------------------------------------------------------------------
 
     def _return(self, op: ir.Operation) -> None:
         attributes, values = [], []

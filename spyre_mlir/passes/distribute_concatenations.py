@@ -273,7 +273,6 @@ def _group_with(op: ir.Operation, dim: int) -> tuple[int, tuple[int, ...]]:
 
 
 def _mentions(expression: ir.AffineExpr, dim: ir.AffineDimExpr) -> bool:
-    """Return whether an affine expression depends on a dim."""
     if isinstance(expression, ir.AffineDimExpr):
         return expression.position == dim.position
     return isinstance(expression, ir.AffineBinaryExpr) and (

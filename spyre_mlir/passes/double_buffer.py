@@ -168,7 +168,6 @@ class _BufferPlan(NamedTuple):
 
 
 def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield the innermost loops."""
     for block in nested_blocks(func.regions[0].blocks[0]):
         owner = block.owner.operation
         if owner.name == LOOP and all(op.operation.name != LOOP for op in block.operations):

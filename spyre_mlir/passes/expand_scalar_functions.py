@@ -31,18 +31,15 @@ class ExpandScalarFunctions(Pass):
         for op in [op for op in all_ops(func) if sdsc.opcode_of(op) in EXPANSIONS]:
             generic = structured(op)
             if generic is not None and element_of(generic.result) == "f16" and len(generic.inputs) == 1:
-                self._expand(generic)
-
-    def _expand(self, generic: Structured) -> None:
-        with ir.InsertionPoint(generic.op), generic.op.location:
-            result, _ = _ExpandedFunction(generic).value(EXPANSIONS[generic.opcode])
-        maker = maker_of(result)
-        reason = f"the device has no '{generic.opcode}'"
-        self.remark(generic.op, "expansion", reason)
-        sdsc.inherit(maker, generic.op)
-        sdsc.record(maker, "expansion", self.name, reason)
-        generic.op.results[0].replace_all_uses_with(result)
-        generic.op.erase()
+                with ir.InsertionPoint(generic.op), generic.op.location:
+                    result, _ = _ExpandedFunction(generic).value(EXPANSIONS[generic.opcode])
+                maker = maker_of(result)
+                reason = f"the device has no '{generic.opcode}'"
+                self.remark(generic.op, "expansion", reason)
+                sdsc.inherit(maker, generic.op)
+                sdsc.record(maker, "expansion", self.name, reason)
+                generic.op.results[0].replace_all_uses_with(result)
+                generic.op.erase()
 
 
 class _ExpandedFunction:

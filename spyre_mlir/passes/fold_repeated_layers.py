@@ -143,7 +143,25 @@ class LayerFolding:
                 op.erase()
             for index in range(layers.first, end) if shift else ():
                 items[index].location = self.locations[index + shift * layers.period]
-        self._fold_arguments(positions)
+        block, arguments = self.func.regions[0].blocks[0], self.sequence.arguments
+        dropped: set[int] = set()
+        for layers, shift in self.repetitions:
+            for column in layers.arguments:
+                # In reverse order, so that an argument is not replaced after another one was replaced by it.
+                for layer in reversed(range(self.kept if shift else 0)):
+                    arguments[column[layer]].replace_all_uses_with(arguments[column[layer + shift]])
+                dropped.update(column[:shift], column[shift + self.kept :])
+        entries = named_attributes(self.func)
+        for entry in entries:
+            if sdsc.UPDATED in entry:
+                number = ir.IntegerAttr(entry[sdsc.UPDATED])
+                # The result of a removed argument is removed, too.
+                entry[sdsc.UPDATED] = ir.IntegerAttr.get(number.type, positions.get(number.value, -1))
+        for number in sorted(dropped, reverse=True):
+            block.erase_argument(number)
+            del entries[number]
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+        set_function_type(self.func)
 
     def _fold_results(self) -> Mapping[int, int]:
         """Return only results of the kept layers; map result numbers of the whole function to the new numbers."""
@@ -164,25 +182,3 @@ class LayerFolding:
             self.func.attributes["res_attrs"] = ir.ArrayAttr.get([entries[number] for number in stays])
         index = {number: position for position, number in enumerate(stays)}
         return index | {number: index[other] for number, other in stands_for.items()}
-
-    def _fold_arguments(self, positions: Mapping[int, int]) -> None:
-        """Erase the arguments of the removed layers, and renumber the results that update arguments."""
-        block, arguments = self.func.regions[0].blocks[0], self.sequence.arguments
-        dropped: set[int] = set()
-        for layers, shift in self.repetitions:
-            for column in layers.arguments:
-                # In reverse order, so that an argument is not replaced after another one was replaced by it.
-                for layer in reversed(range(self.kept if shift else 0)):
-                    arguments[column[layer]].replace_all_uses_with(arguments[column[layer + shift]])
-                dropped.update(column[:shift], column[shift + self.kept :])
-        entries = named_attributes(self.func)
-        for entry in entries:
-            if sdsc.UPDATED in entry:
-                number = ir.IntegerAttr(entry[sdsc.UPDATED])
-                # The result of a removed argument is removed, too.
-                entry[sdsc.UPDATED] = ir.IntegerAttr.get(number.type, positions.get(number.value, -1))
-        for number in sorted(dropped, reverse=True):
-            block.erase_argument(number)
-            del entries[number]
-        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
-        set_function_type(self.func)

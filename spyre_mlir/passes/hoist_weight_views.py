@@ -96,7 +96,6 @@ class _Hoist:
             user.operands[number] = self.cut_arguments[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
-        """Return whether the host cuts out a view."""
         if view.in_pieces:
             return view.gathers_sticks(elements_per_stick(self.target, element_of(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"

@@ -367,7 +367,11 @@ class JointPlanning(EvaluatingPass):
         # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
         # can find a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
-            limit_ns = _time_to_beat(attempts, unplanned)
+            if unplanned is None:
+                limit_ns = math.inf
+            else:
+                costs = (cost for _, cost in attempts if cost is not None and cost.is_better_than(unplanned))
+                limit_ns = min((cost.nanoseconds for cost in costs), default=math.inf)
             # The bound holds for the plans without the ring, too.
             if attempts and attempts[0][0].bound >= limit_ns:
                 break
@@ -494,14 +498,6 @@ class JointPlanning(EvaluatingPass):
             )
             clones.read_instead(clone, whole, readers)
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
-
-
-def _time_to_beat(attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> float:
-    """Return the nanoseconds of the fastest attempt that is a gain; infinity without one."""
-    if unplanned is None:
-        return math.inf
-    costs = (cost for _, cost in attempts if cost is not None and cost.is_better_than(unplanned))
-    return min((cost.nanoseconds for cost in costs), default=math.inf)
 
 
 def _has_equal_changes(joint: JointDivision, other: JointDivision) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar
 
@@ -120,26 +120,6 @@ class _HintLowering:
             slices = divided_slices(hints, iteration, self.sizes, loops, target_of(op).cores)
         except HintError as error:
             raise error_at(op, str(error)) from None
-        self._note(op, hints, iteration, units)
-        if slices is not None:
-            set_pins(op, Pins(slices=slices))
-            shown = " x ".join(map(str, slices))
-            self.owner.remark(op, "division", f"a hint divides the operation into {shown} slices of its dims")
-        if loops:
-            op.attributes[TILING] = tiling_attr(loops)
-            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
-
-    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
-        attr = op.attributes[HINTS]
-        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
-        if attr not in self.hints:
-            self.hints[attr] = hints_of(attr, op.location)
-        return self.hints[attr]
-
-    def _note(
-        self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration, units: Mapping[str, int]
-    ) -> None:
-        """Record the dims of hints that an operation follows, and warn about dims that it cannot follow."""
         tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
             for name, _ in hint.slices:
@@ -159,6 +139,20 @@ class _HintLowering:
                     self.owner.warn(op, reason)
                 if dims or reason is not None:
                     self.followed.add((hint.id, name))
+        if slices is not None:
+            set_pins(op, Pins(slices=slices))
+            shown = " x ".join(map(str, slices))
+            self.owner.remark(op, "division", f"a hint divides the operation into {shown} slices of its dims")
+        if loops:
+            op.attributes[TILING] = tiling_attr(loops)
+            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
+
+    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
+        attr = op.attributes[HINTS]
+        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
+        if attr not in self.hints:
+            self.hints[attr] = hints_of(attr, op.location)
+        return self.hints[attr]
 
 
 def _shown(hints: Sequence[Hint], loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:

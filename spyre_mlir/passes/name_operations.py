@@ -61,7 +61,11 @@ class NameOperations(Pass):
             if number.isdecimal():
                 numbers[stem] = max(numbers.get(stem, 0), int(number) + 1)
         for op in unnamed:
-            stem, whole = _kind(op), sdsc.name_of(op)
+            if op.name in COPIES:
+                kind = op.name.rpartition(".")[2]
+            else:
+                kind = (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
+            stem, whole = kind, sdsc.name_of(op)
             if whole is not None:
                 stem = f"{whole}/part"
             elif self.inserted:
@@ -72,13 +76,6 @@ class NameOperations(Pass):
             count = numbers.get(stem, 0)
             numbers[stem] = count + 1
             op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{stem}.{count}", op.context)
-
-
-def _kind(op: ir.Operation) -> str:
-    """Return the kind of an op, independent of layouts: the stick form of a reduction, the op name of a copy."""
-    if op.name in COPIES:
-        return op.name.rpartition(".")[2]
-    return (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
 
 
 def _origin(value: ir.Value, labels: dict[ir.Value, str]) -> str:

@@ -283,7 +283,7 @@ class _Attempt:
         return math.inf if self.price is None else self.price.bytes * self.share
 
     def __str__(self) -> str:
-        counts = (str(cut).replace(" tiles", "").replace(", the last", " with a") for cut in self.tiles)
+        counts = (f"{cut.tiles}{'' if cut.is_even else ' with a smaller'}" for cut in self.tiles)
         what = " x ".join(counts) or "untiled"
         share = "" if self.share == 1 else f", of which masks leave {self.share:.0%}"
         return f"{what}: {self.price or 'not possible'}{share}"

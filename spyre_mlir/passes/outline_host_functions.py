@@ -100,7 +100,47 @@ class _Partition:
         program_phases = self._settled(sides)
         if all(phase.side is ExecutionSide.DEVICE for phase in program_phases):
             return
-        self._outline(program_phases)
+        counts = dict.fromkeys(ExecutionSide, 0)
+        attributes = {}
+        for number, (value, attrs) in enumerate(
+            zip(self.block.arguments, argument_attributes(self.func), strict=True)
+        ):
+            attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
+            # The attribute is the index of a result of the whole program.
+            updated = attrs.pop(sdsc.UPDATED, None)
+            if updated is not None:
+                self.updates[value] = self.end.operands[ir.IntegerAttr(updated).value]
+            attributes[value] = ir.DictAttr.get(attrs)
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
+        calls = []
+        for phase in program_phases:
+            name = f"{phase.side.value}_{counts[phase.side]}"
+            counts[phase.side] += 1
+            outlined = outlining.Outlined([self.ops[index] for index in phase.nodes])
+            on_device = phase.side is ExecutionSide.DEVICE
+            attrs = []
+            for value in outlined.arguments:
+                entry, new = attributes[value], self.updates.get(value)
+                if on_device and new is not None and new in outlined.results:
+                    number = outlined.results.index(new)
+                    index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+                    entry = ir.DictAttr.get({**{old.name: old.attr for old in entry}, sdsc.UPDATED: index})
+                attrs.append(entry)
+            with self.func.location, ir.InsertionPoint(self.func):
+                func = outlined.build(name, attrs, layouts=on_device)
+            # Hints tile only on the device, so only device functions need the sizes of named dims.
+            if on_device:
+                for key, value in outlining.dim_sizes_of(self.func).items():
+                    func.attributes[key] = value
+            kind = ir.StringAttr.get("input")
+            for number, value in enumerate(outlined.results):
+                label = ir.StringAttr.get(f"{name}.{number}")
+                attributes[value] = ir.DictAttr.get({"spyre.name": label, "spyre.kind": kind})
+            calls.append((name, outlined))
+            for index in phase.nodes if not on_device else ():
+                self._report(index)
+        self.func.attributes["sym_name"] = ir.StringAttr.get("main")
+        self._call(calls)
 
     # -- sides ----------------------------------------------------------------------------------------
 
@@ -190,55 +230,6 @@ class _Partition:
         return there or same or parts
 
     # -- functions ------------------------------------------------------------------------------------
-
-    def _outline(self, program_phases: Sequence[Phase]) -> None:
-        """Build a function per phase before ``@main``, whose body becomes the calls."""
-        counts = dict.fromkeys(ExecutionSide, 0)
-        attributes = self._argument_attributes()
-        calls = []
-        for phase in program_phases:
-            name = f"{phase.side.value}_{counts[phase.side]}"
-            counts[phase.side] += 1
-            outlined = outlining.Outlined([self.ops[index] for index in phase.nodes])
-            on_device = phase.side is ExecutionSide.DEVICE
-            attrs = []
-            for value in outlined.arguments:
-                entry, new = attributes[value], self.updates.get(value)
-                if on_device and new is not None and new in outlined.results:
-                    number = outlined.results.index(new)
-                    index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
-                    entry = ir.DictAttr.get({**{old.name: old.attr for old in entry}, sdsc.UPDATED: index})
-                attrs.append(entry)
-            with self.func.location, ir.InsertionPoint(self.func):
-                func = outlined.build(name, attrs, layouts=on_device)
-            # Hints tile only on the device, so only device functions need the sizes of named dims.
-            if on_device:
-                for key, value in outlining.dim_sizes_of(self.func).items():
-                    func.attributes[key] = value
-            kind = ir.StringAttr.get("input")
-            for number, value in enumerate(outlined.results):
-                label = ir.StringAttr.get(f"{name}.{number}")
-                attributes[value] = ir.DictAttr.get({"spyre.name": label, "spyre.kind": kind})
-            calls.append((name, outlined))
-            for index in phase.nodes if not on_device else ():
-                self._report(index)
-        self.func.attributes["sym_name"] = ir.StringAttr.get("main")
-        self._call(calls)
-
-    def _argument_attributes(self) -> dict[ir.Value, ir.DictAttr]:
-        """Return the attributes of each program argument for the outlined functions, and give each argument a name."""
-        attributes = {}
-        for number, (value, attrs) in enumerate(
-            zip(self.block.arguments, argument_attributes(self.func), strict=True)
-        ):
-            attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
-            # The attribute is the index of a result of the whole program.
-            updated = attrs.pop(sdsc.UPDATED, None)
-            if updated is not None:
-                self.updates[value] = self.end.operands[ir.IntegerAttr(updated).value]
-            attributes[value] = ir.DictAttr.get(attrs)
-        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
-        return attributes
 
     def _report(self, index: int) -> None:
         """Report why an operation runs on the host, and each hint on it, because nothing is tiled there."""

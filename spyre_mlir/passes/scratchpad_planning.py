@@ -246,7 +246,6 @@ def _plan_of(
 
 
 def _keeps_pins(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer], plan: MemoryPlan) -> bool:
-    """Return whether a plan keeps the pins of the buffers of a candidate."""
     address = plan.addresses.get(candidate.buffer.name)
     for root, buffer_address in candidate.addresses(address or 0).items():
         if root in pins:

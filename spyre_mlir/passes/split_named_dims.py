@@ -61,7 +61,30 @@ class SplitNamedDims(Pass):
 
     def run_on(self, func: ir.Operation) -> None:
         ops = all_ops(func)
-        splits = _splits(func, ops)
+        iterations, sizes = NamedIterations(), dim_sizes_of(func)
+        splits: dict[ir.Value, Splits] = {}
+        for op in ops:
+            generic = iterations.visit(op)
+            if generic is None:
+                continue
+            iteration = iterations.of(generic)
+            try:
+                check_dims(iteration, sizes)
+            except HintError as error:
+                raise error_at(op, str(error)) from None
+            hints = hints_of(op.attributes[HINTS], op.location)
+            tiles = {
+                name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)
+            }
+            chosen: dict[int, DimSplit] = {}
+            for dim, names in enumerate(iteration.dims):
+                ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
+                # The best split comes first: a split into dims, before a copy with the tile index outermost.
+                way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
+                if way is not None:
+                    chosen[dim] = way
+            if chosen:
+                splits[generic.result] = chosen
         if splits:
             self._rewrite(ops, splits)
 
@@ -106,33 +129,6 @@ class SplitNamedDims(Pass):
                 )
                 text = f"iteration dim {dim} of {size} elements is split into {shown}"
             self.remark(generic.op, "tiling", text, before=0, after=copied)
-
-
-def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, Splits]:
-    """Return by result, for each dim of an operation, the first of its splits that the device supports, if any."""
-    iterations, sizes = NamedIterations(), dim_sizes_of(func)
-    splits: dict[ir.Value, Splits] = {}
-    for op in ops:
-        generic = iterations.visit(op)
-        if generic is None:
-            continue
-        iteration = iterations.of(generic)
-        try:
-            check_dims(iteration, sizes)
-        except HintError as error:
-            raise error_at(op, str(error)) from None
-        hints = hints_of(op.attributes[HINTS], op.location)
-        tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
-        chosen: dict[int, DimSplit] = {}
-        for dim, names in enumerate(iteration.dims):
-            ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
-            # The best split comes first: a split into dims, before a copy with the tile index outermost.
-            way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
-            if way is not None:
-                chosen[dim] = way
-        if chosen:
-            splits[generic.result] = chosen
-    return splits
 
 
 def _is_legal(generic: Structured, splits: Splits) -> bool:

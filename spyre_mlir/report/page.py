@@ -226,7 +226,10 @@ def _ring(facts: ProgramFacts) -> str:
                 continue
             tip = f"{use.name}: {use.bytes:,} bytes, {use.busy_ps / total:.1%} of the time"
             page.add(f'<g class="item link"><title>{escape(tip)}</title>')
-            fill = _link_fill(use.bytes / most.bytes)
+            part = use.bytes / most.bytes
+            part = 0.1 + 0.9 * part if part else 0
+            red, green, blue = (round(255 + part * (dark - 255)) for dark in (8, 81, 156))
+            fill = f"#{red:02x}{green:02x}{blue:02x}"
             page.rectangle("sample", left + use.link * width, y, width, height, fill)
             page.add("</g>")
     for core in range(nodes):
@@ -238,13 +241,6 @@ def _ring(facts: ProgramFacts) -> str:
         " once.</p>"
     )
     return note + html.figure(page, "Links of the ring", walk=True)
-
-
-def _link_fill(part: float) -> str:
-    """Return the fill of a link that is busy for ``part`` of the busiest link's time; only idle links are white."""
-    part = 0.1 + 0.9 * part if part else 0
-    red, green, blue = (round(255 + part * (dark - 255)) for dark in (8, 81, 156))
-    return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 # -- roofline: attained and attainable rate of each operation, over its operations per byte --------------------

@@ -192,13 +192,23 @@ class _Writer:
 
     def _operand(self, operation: Operation, number: int) -> list[Any]:
         name = operand_name(operation.buffers, number)
+        design, operand = operation.design, operation.design.operands[number]
+        slices, shares = operand_splits(design, operand), operand_shares(design, operand)
+        divided = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1]
+        split = ", ".join(f"{dim} {slices[dim]} x {shares[dim]}" for dim in divided) or "whole"
+        sharing = len(holders(design, operand)) // prod(slices[dim] for dim in divided)
+        if sharing == 1:
+            owners = split
+        else:
+            is_result = number == len(design.operands) - 1
+            owners = f"{split}; {sharing} cores {'add up' if is_result else 'share'} each part"
         values = (
             self.buffers[operation.buffers[number]],
             name,
             str(operation.facts[f"{name} layout"]),
             str(operation.facts[f"{name} format"]),
             str(operation.facts[name]),
-            _owners(operation, number),
+            owners,
             operation.execution.work.operands[number].bytes,
         )
         return self._row(_OPERAND, values)
@@ -266,19 +276,6 @@ class _Writer:
             ],
             "groups": [(first, last, each.load, each.high_water) for first, last, each in occupancies],
         }  # fmt: skip
-
-
-def _owners(operation: Operation, number: int) -> str:
-    """Format the division of an operand: slices x elements of each dim, and the number of cores of each part."""
-    design, operand = operation.design, operation.design.operands[number]
-    slices, shares = operand_splits(design, operand), operand_shares(design, operand)
-    divided = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1]
-    split = ", ".join(f"{dim} {slices[dim]} x {shares[dim]}" for dim in divided) or "whole"
-    sharing = len(holders(design, operand)) // prod(slices[dim] for dim in divided)
-    if sharing == 1:
-        return split
-    is_result = number == len(design.operands) - 1
-    return f"{split}; {sharing} cores {'add up' if is_result else 'share'} each part"
 
 
 # Lines of source files around the lines that a program comes from, if the files can be read.

@@ -210,12 +210,19 @@ def program_facts(
                 spilled_bytes=sum(to_spilled),
             )
         )
+    moved = {True: Counter[str](), False: Counter[str]()}
+    for is_result, by_buffer in ((False, read), (True, written)):
+        for name, bytes_ in by_buffer.items():
+            moved[is_result][context.buffers[name].base] += bytes_
     return ProgramFacts(
         map=map_,
         timeline=timeline,
         operations=tuple(operations),
         buffers=_buffers(context, map_, writers, read, written),
-        argument_bytes=_argument_bytes(context, read, written),
+        argument_bytes=sum(
+            min(argument.bytes, moved[argument.kind == "result"][argument.parameter])
+            for argument in context.bundle.manifest.arguments
+        ),
         totals=_totals(context, map_, timeline),
         remarks=tuple(remarks),
         passes=tuple(passes),
@@ -242,18 +249,6 @@ def _totals(context: Context, map_: LxMap, timeline: Timeline) -> Facts:
     }
 
 
-def _argument_bytes(context: Context, read: Mapping[str, int], written: Mapping[str, int]) -> int:
-    """Return the least bytes to move, given the bytes read from and written to each buffer."""
-    moved = {True: Counter[str](), False: Counter[str]()}
-    for is_result, by_buffer in ((False, read), (True, written)):
-        for name, bytes_ in by_buffer.items():
-            moved[is_result][context.buffers[name].base] += bytes_
-    return sum(
-        min(argument.bytes, moved[argument.kind == "result"][argument.parameter])
-        for argument in context.bundle.manifest.arguments
-    )
-
-
 def _operation_facts(context: Context, step: ExecuteStep, shown: MapStep, execution: Execution) -> Facts:
     """Return space, division, padding, masks, constants and operands of a design, and its runs, bytes and time."""
     design = step.design
@@ -277,9 +272,11 @@ def _operation_facts(context: Context, step: ExecuteStep, shown: MapStep, execut
     }
     for number, (operand, buffer) in enumerate(zip(design.operands, execution.buffers, strict=True)):
         name = operand_name(design.operands, number)
+        varying = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
+        stick = f"stick {operand.stick_dim}" if operand.stick_dim in varying else "stick-sparse"
         facts |= {
             name: _place(context, step, operand, context.buffers[buffer]),
-            f"{name} layout": _layout(operand),
+            f"{name} layout": f"{' '.join(varying) or 'one element'} ({stick})",
             f"{name} gap": _sizes(operand.gap),
             f"{name} format": operand.data_format,
         }
@@ -357,13 +354,6 @@ def _argument(argument: KernelArgument) -> Facts:
 def operand_name(operands: Sequence[object], number: int) -> str:
     """Return the name of an operand: ``input 0``, ``input 1``, .., or ``output`` for the last one."""
     return "output" if number == len(operands) - 1 else f"input {number}"
-
-
-def _layout(operand: Operand) -> str:
-    """Format the dims along which an operand varies, innermost first, and its stick dim."""
-    varying = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
-    stick = f"stick {operand.stick_dim}" if operand.stick_dim in varying else "stick-sparse"
-    return f"{' '.join(varying) or 'one element'} ({stick})"
 
 
 def _slices_text(design: Design) -> str:

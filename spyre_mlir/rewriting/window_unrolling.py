@@ -66,7 +66,11 @@ class Unrolling:
         self.combine = combine
         self.merged = self._merged()
         self.order = self._order()
-        self.tap_dims = self._tap_dims()
+        windowed = self.windowed
+        sliding = [iterated_by(windowed.indices[dim]) for dim in self.order]
+        outputs = [dim for dim in sliding if dim in windowed.result]
+        outputs += [dim for dim in windowed.result if dim not in outputs and dim is not None]
+        self.tap_dims = tuple(dim for dim in (*outputs, *windowed.reduced) if dim not in self.merged[1:])
 
     def run(self) -> ir.Value:
         source = self._source()
@@ -126,14 +130,6 @@ class Unrolling:
         images = [indices.index(dim) for dim in self.merged if dim in self.windowed.images]
         first = [*windows[:-1], *images, *windows[-1:]]
         return (*first, *(dim for dim in range(len(indices)) if dim not in first))
-
-    def _tap_dims(self) -> tuple[int, ...]:
-        """Return the iteration dims of a tap, result dims first; the first merged dim represents the merged dim."""
-        windowed = self.windowed
-        sliding = [iterated_by(windowed.indices[dim]) for dim in self.order]
-        outputs = [dim for dim in sliding if dim in windowed.result]
-        outputs += [dim for dim in windowed.result if dim not in outputs and dim is not None]
-        return tuple(dim for dim in (*outputs, *windowed.reduced) if dim not in self.merged[1:])
 
     def _dims(self, iterated: Sequence[int | None]) -> Map:
         """Return the map of a tap's operand, given the iteration dims of the op that index the operand."""

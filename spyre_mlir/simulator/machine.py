@@ -21,7 +21,6 @@ from spyre_mlir.bundle.model import (
     Allocate,
     Apply,
     Bundle,
-    Design,
     Execute,
     Extract,
     IdentityTable,
@@ -307,7 +306,15 @@ class Machine:
         design = self.bundle.designs.get(statement.filename)
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
-        symbols = self._symbols(design, statement)
+        if len(statement.operands) != len(statement.symbol_ids):
+            text = f"{len(statement.operands)} operands do not pair with {len(statement.symbol_ids)} symbols."
+            raise SimulationError("symbol", text, design=design)
+        symbols: dict[int, int] = {}
+        for symbol, name in zip(statement.symbol_ids, statement.operands, strict=True):
+            address = self._named(name)
+            if symbols.setdefault(symbol, address) != address:
+                text = f"symbol {symbol} is bound to two addresses."
+                raise SimulationError("symbol", text, design=design, address=address)
         if self._deferred is not None:
             self._deferred.append((statement, index, symbols))
         else:
@@ -358,19 +365,6 @@ class Machine:
         high = self.statistics.lx_high_water_bytes
         for core in range(design.cores if end else 0):
             high[core] = max(high.get(core, 0), end)
-
-    def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
-        """Return the address of each symbol id in this execution."""
-        if len(statement.operands) != len(statement.symbol_ids):
-            text = f"{len(statement.operands)} operands do not pair with {len(statement.symbol_ids)} symbols."
-            raise SimulationError("symbol", text, design=design)
-        symbols: dict[int, int] = {}
-        for symbol, name in zip(statement.symbol_ids, statement.operands, strict=True):
-            address = self._named(name)
-            if symbols.setdefault(symbol, address) != address:
-                text = f"symbol {symbol} is bound to two addresses."
-                raise SimulationError("symbol", text, design=design, address=address)
-        return symbols
 
 
 # Values of the parameters of a bundle that are not addresses: indices that the host reads in arguments.

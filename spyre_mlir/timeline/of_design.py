@@ -48,7 +48,19 @@ class DesignWork:
     def work(self) -> OperationWork:
         """The work for the cost model; numbers per core are of a core with whole shares."""
         in_lx = (number for number, operand in enumerate(self.design.operands) if operand.memory == "lx")
-        return operation_work(self.design.opcode, self.space, self.division, frozenset(in_lx), self._relayout)
+        design, source, target = self.design, self.design.operands[0], self.design.operands[-1]
+        if source.held is None or target.held is None:
+            relayout = None
+        else:
+            labels = target.listed
+            relayout = Relayout(
+                tuple(positions(target, label, design.sizes[label]) for label in labels),
+                tuple(range(len(labels))),
+                _distribution(labels, source.held.slices, source.held.core_slices),
+                _distribution(labels, target.held.slices, target.held.core_slices, target.windows),
+                design.target,
+            )
+        return operation_work(self.design.opcode, self.space, self.division, frozenset(in_lx), relayout)
 
     def work_of_core(self, core: int) -> OperationWork:
         """Return the work with the arithmetic of one core, which may have a smaller slice."""
@@ -92,21 +104,6 @@ class DesignWork:
     @property
     def _dims(self) -> OperationDims:
         return dims_of_operation(self.design.opcode, self.space.present)
-
-    @property
-    def _relayout(self) -> Relayout | None:
-        """The relayout of a shuffle, over the dims of its result, innermost first; None for other operations."""
-        design, source, target = self.design, self.design.operands[0], self.design.operands[-1]
-        if source.held is None or target.held is None:
-            return None
-        labels = target.listed
-        return Relayout(
-            tuple(positions(target, label, design.sizes[label]) for label in labels),
-            tuple(range(len(labels))),
-            _distribution(labels, source.held.slices, source.held.core_slices),
-            _distribution(labels, target.held.slices, target.held.core_slices, target.windows),
-            design.target,
-        )
 
 
 def work_of_designs(bundle: Bundle) -> dict[str, DesignWork]:

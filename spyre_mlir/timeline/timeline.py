@@ -387,7 +387,6 @@ _Visits = list["_Visit | tuple[int, _Visits]"]
 
 
 def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job | Repeat, ...]:
-    """Return the jobs in order."""
 
     def flat(visits: _Visits) -> Iterator[_Visit]:
         for node in visits:
@@ -627,7 +626,16 @@ def _reused(
         accesses.append(by_operand)
     # No visit precedes the first one, so it fetches all its operands.
     reads = [frozenset[int]()] * min(1, len(visits))
-    occupied = _occupied(context, visits)
+    live_ranges: dict[str, tuple[int, int]] = {}
+    for index, visit in enumerate(visits):
+        for name in context.uses(visit.step):
+            if context.buffers[name].base == "lx":
+                live_ranges[name] = live_ranges.get(name, (index, index))[0], index
+    change = [0] * (len(visits) + 1)
+    for name, (first, last) in live_ranges.items():
+        change[first] += context.buffers[name].bytes
+        change[last + 1] -= context.buffers[name].bytes
+    occupied = list(itertools.accumulate(change[:-1]))
     for index, work in enumerate(operations[1:]):
         # The anchor measurement is of the vector unit; no measurement shows reuse by the array.
         if work.on_array:
@@ -680,17 +688,3 @@ def _part(context: Context, visit: _Visit, design: Design, operand: Operand) -> 
     dims = tuple((design.sizes[label], design.slices[label]) for label in labels)
     owners = tuple(tuple(slices[label] for label in labels) for slices in design.core_slices)
     return begin.offset, moves, visit.firsts[: len(moves)], indices, dims, owners
-
-
-def _occupied(context: Context, visits: Sequence[_Visit]) -> list[int]:
-    """Return the bytes of LX that are live during each visit: buffers used both before and after it included."""
-    live_ranges: dict[str, tuple[int, int]] = {}
-    for index, visit in enumerate(visits):
-        for name in context.uses(visit.step):
-            if context.buffers[name].base == "lx":
-                live_ranges[name] = live_ranges.get(name, (index, index))[0], index
-    change = [0] * (len(visits) + 1)
-    for name, (first, last) in live_ranges.items():
-        change[first] += context.buffers[name].bytes
-        change[last + 1] -= context.buffers[name].bytes
-    return list(itertools.accumulate(change[:-1]))

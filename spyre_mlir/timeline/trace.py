@@ -87,7 +87,18 @@ class _TraceWriter:
                     yield from self._engines(process, event, execution)
 
     def _engines(self, process: int, event: Event, execution: Execution) -> Iterator[Json]:
-        job, details = event.job, _details(execution)
+        job, work = event.job, execution.work
+        # A click on a bar shows these.
+        details: Json = {
+            "operation": execution.position,
+            "design": execution.filename,
+            "source": execution.source,
+            "module": execution.origin.module,
+            "cores": work.cores,
+            "read bytes": work.read_bytes,
+            "written bytes": work.written_bytes,
+            "bound by": execution.bound_by,
+        }
         computed = event.body_begin + execution.core_ps[process - 1]
         if job.loads:
             yield from _bar(process, LOAD, execution.opcode, event.load_begin, event.load_end, details)
@@ -213,21 +224,6 @@ class _TraceWriter:
 
     def _of(self, event: Event) -> Execution:
         return self.executions[event.job.position]
-
-
-def _details(execution: Execution) -> Json:
-    """Return the arguments of a bar of the trace, which a click on the bar shows."""
-    work = execution.work
-    return {
-        "operation": execution.position,
-        "design": execution.filename,
-        "source": execution.source,
-        "module": execution.origin.module,
-        "cores": work.cores,
-        "read bytes": work.read_bytes,
-        "written bytes": work.written_bytes,
-        "bound by": execution.bound_by,
-    }
 
 
 def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,13 @@ def passes(name: str = "") -> str:
     The name ``spyre-pipeline`` lists the passes of the pipeline in execution order, with the level that they produce.
     """
     if name == "spyre-pipeline":
-        return _pipeline()
+        known = our_passes.load_all()
+        rows = [
+            (level, str(step), _first_line(known.get(step.name)))
+            for level, pipeline in SpyrePipeline().stages()
+            for step in pipeline.steps
+        ]
+        return "\n".join([*aligned(rows, "<<<"), ""])
     known = our_passes.load_all()
     if name and name not in known:
         upstream.require(name, tuple(known))
@@ -46,17 +52,6 @@ def _upstream_passes() -> Iterator[str]:
             yield f"--{name}" + (f"  {nested}" if nested != name else "")
             if options:
                 yield f"    {options}"
-
-
-def _pipeline() -> str:
-    """List the passes of the pipeline, with the options that differ from the defaults of the pass."""
-    known = our_passes.load_all()
-    rows = [
-        (level, str(step), _first_line(known.get(step.name)))
-        for level, pipeline in SpyrePipeline().stages()
-        for step in pipeline.steps
-    ]
-    return "\n".join([*aligned(rows, "<<<"), ""])
 
 
 def _first_line(pass_: type[our_passes.Pass] | None) -> str:

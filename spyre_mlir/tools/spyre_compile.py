@@ -84,7 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         program = KtirProgram.of(program, _pipeline(options).ktir_addresses)
     _common.show_warnings(program.remarks)
-    _warn_of_host_work(program)
+    from spyre_mlir.driver.program_figures import host_work_warning
+
+    sentence = host_work_warning(program.steps, program.remarks)
+    if sentence and logs.shows(logging.WARNING):
+        print(f"warning: {sentence}", file=sys.stderr)
     if options.check:
         status = _check(program, source.original, options)
     else:
@@ -176,15 +180,6 @@ class _Source:
     def is_unchanged(self) -> bool:
         """Return whether the file has not changed since it was read; always true for stdin."""
         return self.path == "-" or files.read_bytes(self.path) == self._data
-
-
-def _warn_of_host_work(program: Program) -> None:
-    """Warn on stderr if the host has much work, unless the log level is error."""
-    from spyre_mlir.driver.program_figures import host_work_warning
-
-    sentence = host_work_warning(program.steps, program.remarks)
-    if sentence and logs.shows(logging.WARNING):
-        print(f"warning: {sentence}", file=sys.stderr)
 
 
 def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program:

@@ -84,7 +84,10 @@ class _ToolRun:
         finally:
             # Also after an error, which earlier diagnostics may explain.
             self._show_collected(collected, start)
-            self._name_reproducer()
+            if self.reproducer and self.is_reproduced:
+                path = self.reproducer.path
+                text = f"A reproducer is in '{path}'; 'spyre-opt --run-reproducer {path}' runs it."
+                print(f"note: {text}", file=sys.stderr)
 
     @property
     def source(self) -> str:
@@ -162,13 +165,6 @@ class _ToolRun:
         finally:
             if self.reproducer:
                 self.is_reproduced = self.reproducer.finish(has_failed)
-
-    def _name_reproducer(self) -> None:
-        """Print the path of the reproducer after an error."""
-        if self.reproducer and self.is_reproduced:
-            path = self.reproducer.path
-            text = f"A reproducer is in '{path}'; 'spyre-opt --run-reproducer {path}' runs it."
-            print(f"note: {text}", file=sys.stderr)
 
     def _verified(self, text: str | None) -> str | bytes | None:
         """Check diagnostics against the comments; return an empty result for an expected error, None for mismatches."""
@@ -252,7 +248,6 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
 
 
 def _filtered(remarks: Iterable[Remark], options: argparse.Namespace) -> Iterator[Remark]:
-    """Yield the remarks that match --remarks-filter."""
     for remark in remarks:
         if not options.remarks_filter or options.remarks_filter.search(f"{remark.pass_name}: {remark.kind}"):
             yield remark
@@ -282,27 +277,19 @@ def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
         print(report, end="", file=sys.stderr)
     if options.mlir_pass_statistics:
         names, display = [step.name for step in run.pipeline.steps], options.mlir_pass_statistics_display
-        print(_pass_statistics(names, run.remarks, display), end="", file=sys.stderr)
-
-
-def _pass_statistics(names: Iterable[str], remarks: Iterable[Remark], display: str) -> str:
-    """Return the number of decisions of each pass by kind, counted from remarks.
-
-    All passes are in execution order for ``pipeline``; passes with decisions are by name for ``list``.
-    """
-    rule = f"===-{'-' * 73}-==="
-    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for remark in remarks:
-        counts.setdefault(remark.pass_name, Counter())[remark.kind] += 1
-    if display == "list":
-        counts = {name: counts[name] for name in sorted(counts) if counts[name]}
-    width = max((len(str(count)) for kinds in counts.values() for count in kinds.values()), default=1)
-    lines = [rule, "... Pass statistics report ...".center(len(rule)).rstrip(), rule]
-    for name, kinds in counts.items():
-        lines.append(name)
-        lines += [f"  (S) {kinds[kind]:{width}} {kind}" for kind in sorted(kinds)]
-    total = sum(kinds.total() for kinds in counts.values())
-    return "\n".join([*lines, f"Total: {total} decisions"]) + "\n"
+        rule = f"===-{'-' * 73}-==="
+        counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+        for remark in run.remarks:
+            counts.setdefault(remark.pass_name, Counter())[remark.kind] += 1
+        if display == "list":
+            counts = {name: counts[name] for name in sorted(counts) if counts[name]}
+        width = max((len(str(count)) for kinds in counts.values() for count in kinds.values()), default=1)
+        lines = [rule, "... Pass statistics report ...".center(len(rule)).rstrip(), rule]
+        for name, kinds in counts.items():
+            lines.append(name)
+            lines += [f"  (S) {kinds[kind]:{width}} {kind}" for kind in sorted(kinds)]
+        total = sum(kinds.total() for kinds in counts.values())
+        print("\n".join([*lines, f"Total: {total} decisions"]) + "\n", end="", file=sys.stderr)
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
@@ -514,9 +501,58 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     _common.add_output(parser, "-o", "FILE", "output file, - for stdout", dest="output", default="-")
     _add_run(parser.add_argument_group("passes and pipelines, in the given order"))
-    _add_reading(parser.add_argument_group("input"))
-    _add_printing(parser.add_argument_group("printing the IR between passes"))
-    _add_forms(parser.add_argument_group("form of the printed IR"))
+    group = parser.add_argument_group("input")
+    group.add_argument("--split-input-file", metavar="MARKER",
+                       help=f"treat the parts between lines of the marker one by one (alone: '{_MARKER}')")  # fmt: skip
+    group.add_argument("--output-split-marker", default=_MARKER, metavar="MARKER",
+                       help=f"the line between the parts of the output (default: '{_MARKER}')")  # fmt: skip
+    group.add_argument("--verify-diagnostics", metavar="MODE", choices=("all", "only-expected"),
+                       help="check the expected-error, -warning and -remark comments, of all diagnostics (alone: "
+                            "all) or of those that are only-expected")  # fmt: skip
+    _add_flags(
+        group,
+        ("--allow-unregistered-dialect", "accept operations of unknown dialects"),
+        ("--no-implicit-module", "parse one top-level operation, without a module around it"),
+        (
+            "--verify-roundtrip",
+            "check that the input is equal after it is printed and parsed, as text and bytecode",
+        ),
+    )
+    group.add_argument("--irdl-file", metavar="FILE", help="define the dialects of an IRDL file first")
+    group = parser.add_argument_group("printing the IR between passes")
+    for place in ("before", "after"):
+        flag = f"--mlir-print-ir-{place}"
+        group.add_argument(
+            flag, type=_names, default=[], metavar="PASSES", help=f"print the IR {place} these passes"
+        )
+        group.add_argument(f"{flag}-all", action="store_true", help=f"print the IR {place} every pass")
+    _add_flags(
+        group,
+        ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
+        ("--mlir-print-ir-after-failure", "print IR after a pass only if it has failed"),
+    )
+    group.add_argument("--mlir-print-ir-module-scope", type=_boolean, default=True, metavar="BOOL",
+                       help="print the whole module, also for a pass on functions (default: true)")  # fmt: skip
+    group.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
+                       help="print the IR after each pass to a file in this folder, not to stderr")  # fmt: skip
+    group = parser.add_argument_group("form of the printed IR")
+    _add_flags(
+        group,
+        ("--mlir-print-debuginfo", "print locations"),
+        ("--mlir-pretty-debuginfo", "print locations for people: the text cannot be parsed"),
+        ("--mlir-print-op-generic", "print the generic form"),
+        ("--mlir-print-local-scope", "print attributes, types and locations in place, without aliases"),
+        ("--mlir-print-value-users", "print the users of values as comments"),
+        ("--mlir-print-skip-regions", "leave out regions"),
+        ("--mlir-use-nameloc-as-prefix", "name values by their locations"),
+    )
+    group.add_argument("--mlir-elide-elementsattrs-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
+                       help="shorten constants of more than N elements")  # fmt: skip
+    group.add_argument("--mlir-elide-resource-strings-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
+                       help="shorten resources of more than N characters")  # fmt: skip
+    group.add_argument("--emit-bytecode", action="store_true", help="write bytecode instead of text")
+    group.add_argument("--emit-bytecode-version", type=_common.number(int, 0, 1 << 31), metavar="N",
+                       help="the version of the bytecode (default: the newest)")  # fmt: skip
     _add_reports(parser.add_argument_group("other output"))
     return parser
 
@@ -552,64 +588,6 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
                             "fails, and that pass alone")  # fmt: skip
     _common.add_output(group, "--mlir-generate-reproducer", "FILE",
                        "write the input and the pipeline to FILE, without a failure")  # fmt: skip
-
-
-def _add_reading(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--split-input-file", metavar="MARKER",
-                       help=f"treat the parts between lines of the marker one by one (alone: '{_MARKER}')")  # fmt: skip
-    group.add_argument("--output-split-marker", default=_MARKER, metavar="MARKER",
-                       help=f"the line between the parts of the output (default: '{_MARKER}')")  # fmt: skip
-    group.add_argument("--verify-diagnostics", metavar="MODE", choices=("all", "only-expected"),
-                       help="check the expected-error, -warning and -remark comments, of all diagnostics (alone: "
-                            "all) or of those that are only-expected")  # fmt: skip
-    _add_flags(
-        group,
-        ("--allow-unregistered-dialect", "accept operations of unknown dialects"),
-        ("--no-implicit-module", "parse one top-level operation, without a module around it"),
-        (
-            "--verify-roundtrip",
-            "check that the input is equal after it is printed and parsed, as text and bytecode",
-        ),
-    )
-    group.add_argument("--irdl-file", metavar="FILE", help="define the dialects of an IRDL file first")
-
-
-def _add_printing(group: argparse._ArgumentGroup) -> None:
-    for place in ("before", "after"):
-        flag = f"--mlir-print-ir-{place}"
-        group.add_argument(
-            flag, type=_names, default=[], metavar="PASSES", help=f"print the IR {place} these passes"
-        )
-        group.add_argument(f"{flag}-all", action="store_true", help=f"print the IR {place} every pass")
-    _add_flags(
-        group,
-        ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
-        ("--mlir-print-ir-after-failure", "print IR after a pass only if it has failed"),
-    )
-    group.add_argument("--mlir-print-ir-module-scope", type=_boolean, default=True, metavar="BOOL",
-                       help="print the whole module, also for a pass on functions (default: true)")  # fmt: skip
-    group.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
-                       help="print the IR after each pass to a file in this folder, not to stderr")  # fmt: skip
-
-
-def _add_forms(group: argparse._ArgumentGroup) -> None:
-    _add_flags(
-        group,
-        ("--mlir-print-debuginfo", "print locations"),
-        ("--mlir-pretty-debuginfo", "print locations for people: the text cannot be parsed"),
-        ("--mlir-print-op-generic", "print the generic form"),
-        ("--mlir-print-local-scope", "print attributes, types and locations in place, without aliases"),
-        ("--mlir-print-value-users", "print the users of values as comments"),
-        ("--mlir-print-skip-regions", "leave out regions"),
-        ("--mlir-use-nameloc-as-prefix", "name values by their locations"),
-    )
-    group.add_argument("--mlir-elide-elementsattrs-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
-                       help="shorten constants of more than N elements")  # fmt: skip
-    group.add_argument("--mlir-elide-resource-strings-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
-                       help="shorten resources of more than N characters")  # fmt: skip
-    group.add_argument("--emit-bytecode", action="store_true", help="write bytecode instead of text")
-    group.add_argument("--emit-bytecode-version", type=_common.number(int, 0, 1 << 31), metavar="N",
-                       help="the version of the bytecode (default: the newest)")  # fmt: skip
 
 
 def _add_reports(group: argparse._ArgumentGroup) -> None:

@@ -47,7 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.scratchpad.buffers import MemorySpace, PlanError
 
     try:
-        capacities = _capacities(options.capacity)
+        capacities: dict[str, int] = {}
+        for text in options.capacity:
+            scope, _, size = text.rpartition("=")
+            try:
+                capacity = int(size)
+            except ValueError:
+                raise CompileError(
+                    f"The capacity '{text}' is neither a number of bytes nor NAME=BYTES."
+                ) from None
+            if scope in capacities:
+                raise CompileError(f"--capacity is given twice{f' for {scope!r}' if scope else ''}.")
+            capacities[scope] = capacity
+        if "" in capacities and len(capacities) > 1:
+            raise CompileError("Each of several memories needs a name: --capacity NAME=BYTES.")
         spaces = {scope: MemorySpace(size, options.alignment) for scope, size in capacities.items()}
         solvers = _solvers(options)
     except PlanError as error:
@@ -127,25 +140,6 @@ def _comparison(runs: Sequence[_SolverRun], refusals: Mapping[str, CompileError]
         figures = f"{len(run.addresses):8}{run.traffic:16}{run.bound:16}{run.seconds:10.4f} s"
         lines.append(f"{run.solver:16}{figures}")
     return "\n".join([*lines, *(f"{name:16}{error.message}" for name, error in refusals.items())])
-
-
-def _capacities(texts: Sequence[str]) -> dict[str, int]:
-    """Parse ``--capacity``: bytes of each memory by name; a single memory may have the empty name."""
-    capacities: dict[str, int] = {}
-    for text in texts:
-        scope, _, size = text.rpartition("=")
-        try:
-            capacity = int(size)
-        except ValueError:
-            raise CompileError(
-                f"The capacity '{text}' is neither a number of bytes nor NAME=BYTES."
-            ) from None
-        if scope in capacities:
-            raise CompileError(f"--capacity is given twice{f' for {scope!r}' if scope else ''}.")
-        capacities[scope] = capacity
-    if "" in capacities and len(capacities) > 1:
-        raise CompileError("Each of several memories needs a name: --capacity NAME=BYTES.")
-    return capacities
 
 
 def _solvers(options: argparse.Namespace) -> list[MemoryPlanSolver]:

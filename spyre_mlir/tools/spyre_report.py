@@ -177,7 +177,7 @@ def _of_module(path: str, name: str | None, function: str | None) -> StickLayout
     known = [tensor.name for tensor in tensors]
     if name is None:
         raise CompileError(f"--tensor must name one of the tensors of '{path}': {_first_names(known)}.")
-    matches = [tensor for tensor in tensors if name in (tensor.name, tensor.name.removeprefix("%"))]
+    matches = [tensor for tensor in tensors if tensor.name in (name, f"%{name}")]
     if not matches:
         raise CompileError(f"There is no tensor '{name}' in '{path}'; there are {_first_names(known)}.")
     if len(matches) > 1:

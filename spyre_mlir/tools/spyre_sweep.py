@@ -34,16 +34,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spyre_mlir.errors import CompileError, counted, listed
 from spyre_mlir.files import read_text
 from spyre_mlir.loading import loaded_files
 from spyre_mlir.records import dataclass
 from spyre_mlir.tools import _common
-
-if TYPE_CHECKING:
-    from spyre_mlir.experiments.results import Results
 
 
 @_common.tool
@@ -67,7 +64,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise spec.error(f"There is no plot '{spec.plot['kind']}'; there are {', '.join(KINDS)}.", "kind")
     if draws:
         imported("matplotlib", "experiments")
-    results = _swept(spec, options.workers, options.retry_lost)
+    from spyre_mlir.experiments.sweeping import AxisError, sweep
+
+    folder = str(spec.store.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with _executor(spec.scheduler) as executor, _progress() as progress:
+        try:
+            results = sweep(
+                spec.programs,
+                store=spec.store,
+                executor=executor,
+                workers=options.workers or spec.workers,
+                load=[*spec.load, *loaded_files()],
+                axes=spec.axes,
+                retry_lost=options.retry_lost,
+                progress=progress,
+            )
+        except AxisError as error:
+            raise spec.error(error.message, error.axis) from None
     print(results.table([name.replace("-", "_") for name in spec.columns]))
     refused = sum(bool(row["error"]) for row in results) - results.failures
     points = counted(len(results), "point")
@@ -84,28 +99,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _texts(spec: SweepSpec, key: str) -> list[str]:
     value = spec.columns if key == "columns" else spec.plot.get(key, [])
     return [value] if isinstance(value, str) else list(value)
-
-
-def _swept(spec: SweepSpec, workers: int | None, retry_lost: bool) -> Results:
-    from spyre_mlir.experiments.sweeping import AxisError, sweep
-
-    folder = str(spec.store.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    with _executor(spec.scheduler) as executor, _progress() as progress:
-        try:
-            return sweep(
-                spec.programs,
-                store=spec.store,
-                executor=executor,
-                workers=workers or spec.workers,
-                load=[*spec.load, *loaded_files()],
-                axes=spec.axes,
-                retry_lost=retry_lost,
-                progress=progress,
-            )
-        except AxisError as error:
-            raise spec.error(error.message, error.axis) from None
 
 
 @contextlib.contextmanager

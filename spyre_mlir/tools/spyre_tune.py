@@ -20,8 +20,6 @@ from typing import Any
 from spyre_mlir import files
 from spyre_mlir.tools import _common
 
-_ZOO = "zoo:"
-
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,10 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     program: Any = Path(options.input) if options.input != "-" else files.read_text(options.input)
     inputs: Any = ()
-    if options.input.startswith(_ZOO):
+    scheme, _, name = options.input.partition(":")
+    if scheme == "zoo":
         from spyre_mlir import zoo
 
-        program, inputs = zoo.load(options.input.removeprefix(_ZOO), weights=False)
+        program, inputs = zoo.load(name, weights=False)
     chosen = SpyrePipeline.parse(options.pipeline).changed()
     if options.sencores is not None:
         chosen["sencores"] = options.sencores

@@ -38,11 +38,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the findings of the validator; return 1 if there are any, else 0."""
     arguments = _parser().parse_args(argv)
     if arguments.conformance:
-        return 0 if _conforms(Path(arguments.folder)) else 1
+        folder = Path(arguments.folder)
+        if not folder.is_dir():
+            raise CompileError(f"There is no bundle folder with this name; {HOW_TO_WRITE}.", str(folder))
+        count, findings = check_folder(folder)
+        for finding in findings:
+            print(finding)
+        weights = Counter(finding.weight for finding in findings)
+        summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
+        print(f"{folder}: {counted(count, 'design')}; differences: {summary}")
+        return 1 if weights[Weight.REFUSED] + weights[Weight.MISREAD] else 0
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
     check = races if arguments.races else validate
     if arguments.races and (is_ktir(folder) or folder.suffix == ".mlir"):
-        return 0 if _ktir_has_no_races(folder) else 1
+        from spyre_mlir.ktir.races import ktir_races
+
+        text, manifest = read_ktir(folder) if is_ktir(folder) else (read_text(str(folder)), None)
+        findings = ktir_races(text, str(folder / KTIR if is_ktir(folder) else folder), manifest)
+        for finding in findings:
+            print(finding)
+        if not findings:
+            print(f"{folder}: no races")
+        return 1 if findings else 0
     if is_program(folder):
         return 0 if _validate_program(folder, fraction, check) else 1
     ignored: list[str] = []
@@ -70,32 +87,6 @@ def _parser() -> ArgumentParser:
     text = "check only that accesses to the same bytes have an order; exit status 1 if there is a race"
     parser.add_argument("--races", action="store_true", help=text)
     return parser
-
-
-def _conforms(folder: Path) -> bool:
-    """Print the differences from the designs of torch-spyre; return whether none of them may matter."""
-    if not folder.is_dir():
-        raise CompileError(f"There is no bundle folder with this name; {HOW_TO_WRITE}.", str(folder))
-    count, findings = check_folder(folder)
-    for finding in findings:
-        print(finding)
-    weights = Counter(finding.weight for finding in findings)
-    summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
-    print(f"{folder}: {counted(count, 'design')}; differences: {summary}")
-    return weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0
-
-
-def _ktir_has_no_races(path: Path) -> bool:
-    """Print the races of a program in KTIR, a folder or a file; return whether there are none."""
-    from spyre_mlir.ktir.races import ktir_races
-
-    text, manifest = read_ktir(path) if is_ktir(path) else (read_text(str(path)), None)
-    findings = ktir_races(text, str(path / KTIR if is_ktir(path) else path), manifest)
-    for finding in findings:
-        print(finding)
-    if not findings:
-        print(f"{path}: no races")
-    return not findings
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None, check: Check) -> bool:

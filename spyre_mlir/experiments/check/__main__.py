@@ -25,7 +25,13 @@ from spyre_mlir.loading import load
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks; return 0 if all pass, 1 after a failed check or a diagnostic on stderr."""
-    options = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        "spyre_mlir.experiments.check", None, __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", metavar="FILE.py", help="the file with the algorithms")
+    parser.add_argument("--problems", metavar="DIR", help="problems of spyre-compile --save-problems")
+    parser.add_argument("--seeds", metavar="N", type=int, default=30, help="random problems (default: 30)")
+    options = parser.parse_args(argv)
     try:
         classes = list(registered_by(options.file))
         saved = _saved(options.problems) if options.problems else []
@@ -76,16 +82,6 @@ def _saved(folder: str) -> list[Problem]:
     if not files:
         raise CompileError(f"The folder '{folder}' has no problems, which are files *.json.")
     return [read_problem(str(file)) for file in files]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "spyre_mlir.experiments.check", None, __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("file", metavar="FILE.py", help="the file with the algorithms")
-    parser.add_argument("--problems", metavar="DIR", help="problems of spyre-compile --save-problems")
-    parser.add_argument("--seeds", metavar="N", type=int, default=30, help="random problems (default: 30)")
-    return parser
 
 
 if __name__ == "__main__":

@@ -326,7 +326,6 @@ def _costs(model: CostModel, work: Any) -> list[float]:
 
 
 def _tasks(kind: type[Algorithm], problems: Sequence[Any]) -> list[ProblemTask]:
-    """Return the tasks of the problems of a kind."""
     if kind is MemoryPlanSolver:
         pairs = (problem for problem in problems if isinstance(problem, tuple))
         return [ProblemTask(problem, _place, _describe_buffers) for problem in pairs]
