@@ -46,7 +46,7 @@ from spyre_mlir.report.html import count
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import ProgramReport, form_of
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.simulator import Result, Statistics
+from spyre_mlir.simulator import Result, Schedule, Statistics
 from spyre_mlir.target.formats import IEEE, require_mode
 from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -197,7 +197,7 @@ class Program:
         """Run the program on ``operands`` by name; return its results after conversion by ``finish``."""
         return finish(self.run({**self.arrays, **on_the_host(self._built, self.state, operands)}))
 
-    def run(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def run(self, arrays: Mapping[str, NDArray[Any]], schedule: Schedule | None = None) -> list[NDArray[Any]]:
         """Run all steps in order and return the results as host arrays.
 
         If the call has 64-bit integers that do not fit into the device's 32-bit integers, the host runs the whole call,
@@ -205,9 +205,10 @@ class Program:
 
         Args:
             arrays: The arrays of all arguments by name, including parameters and constants.
+            schedule: The order of operations and cores in each bundle, for tests of races; by default the program's.
         """
         self._require_numbers()
-        return run_or_fall_back(self._built, arrays, self.numerics, self.source_text)
+        return run_or_fall_back(self._built, arrays, self.numerics, self.source_text, schedule)
 
     def to_device(self, name: str, array: Any) -> DeviceTensor:
         """Lay out an array in the layout of an input, so that it stays on the device between calls.

@@ -18,7 +18,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
-from spyre_mlir.simulator import BundleCall, Result, run_sequence
+from spyre_mlir.simulator import BundleCall, Result, Schedule, run_sequence
 from spyre_mlir.tables import aligned
 
 #: The values of a call by name: the inputs, the weights, and the outputs of steps.
@@ -125,14 +125,17 @@ def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
         yield sequence
 
 
-def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray[Any]]:
+def run_steps(
+    steps: Sequence[Step], values: Values, numerics: str, schedule: Schedule | None = None
+) -> dict[str, NDArray[Any]]:
     """Run the steps; return all values of the call. Each sequence of bundles runs on one simulated machine."""
     values = dict(values)
     for unit in sequences(steps):
         if isinstance(unit, HostStep):
             values.update(unit.run(values))
             continue
-        results = run_sequence([step.call(values) for step in unit], numerics, unit[0].lx_frac_avail)
+        calls = [step.call(values) for step in unit]
+        results = run_sequence(calls, numerics, unit[0].lx_frac_avail, schedule)
         for step, result in zip(unit, results, strict=True):
             step.last_run = result
             values.update(step.results())

@@ -68,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     schedule = _schedule(options)
-    if schedule and (is_program(options.folder) or is_ktir(options.folder)):
-        raise CompileError("A schedule requires one bundle.", options.folder)
+    if schedule and is_ktir(options.folder):
+        raise CompileError("A schedule requires bundles.", options.folder)
     if is_program(options.folder):
-        return _run_program(options)
+        return _run_program(options, schedule)
     if is_ktir(options.folder):
         return _run_ktir(options)
     bundle = read_bundle(options.folder)
@@ -153,7 +153,7 @@ def _run_ktir(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run_program(options: argparse.Namespace) -> int:
+def _run_program(options: argparse.Namespace, schedule: Schedule | None) -> int:
     """Run a folder of several steps: bundles on the simulator, host functions on this machine."""
     from spyre_mlir.driver.checking import require_no_races
     from spyre_mlir.driver.program import Program
@@ -175,7 +175,8 @@ def _run_program(options: argparse.Namespace) -> int:
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
             _require_none(validate_sequence(names, bundles, fraction), options.folder)
     inputs = _read(options.inputs, program.arguments) if options.inputs else {}
-    results = program.run(_with_random(options.random, program.arguments, {**program.arrays, **inputs}))
+    arrays = _with_random(options.random, program.arguments, {**program.arrays, **inputs})
+    results = program.run(arrays, schedule)
     if options.outputs:
         names = [value.name for value in program.results]
         _write(options.outputs, dict(zip(names, results, strict=True)))

@@ -4,21 +4,22 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from spyre_mlir import CompileError
+from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.memory_order import WALKED_EXECUTES
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.bundle.validate import races
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.driver.steps import HostStep, sequences
-from spyre_mlir.simulator import Schedule, run
+from spyre_mlir.simulator import BundleCall, Schedule, run_sequence
 from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM
 
@@ -43,35 +44,37 @@ def arrays(bundle: Bundle, known: Mapping[str, np.ndarray] | None = None) -> dic
 
 
 def results(
-    bundle: Bundle, schedule: Schedule | None = None, known: Mapping[str, np.ndarray] | None = None
+    bundles: Bundle | Sequence[Bundle],
+    schedule: Schedule | None = None,
+    known: Mapping[str, np.ndarray] | None = None,
 ) -> bytes:
-    """Return the bytes of the results of a run."""
-    outputs = run(bundle, arrays(bundle, known), schedule=schedule).outputs
-    return b"".join(outputs[name].tobytes() for name in sorted(outputs))
+    """Return the bytes of the results of a run of a bundle, or of the bundles of a sequence."""
+    sequence = [bundles] if isinstance(bundles, Bundle) else bundles
+    runs = run_sequence([BundleCall(bundle, arrays(bundle, known)) for bundle in sequence], schedule=schedule)
+    return b"".join(run.outputs[name].tobytes() for run in runs for name in sorted(run.outputs))
 
 
 def judged(program: Any, seeds: int) -> Counter[str]:
     """Return the numbers of bundles, races, and of runs of the program's bundles under schedules, and differing runs.
 
-    A bundle that uses memory of the bundle before, or whose data the simulator rejects in order, does not run.
+    Bundles that pass data to each other run as one. Bundles whose data the simulator rejects in order do not run.
     """
     counts = Counter[str](bundles=0, races=0, runs=0, differing=0)
     for steps in _sequences(program):
-        whole = join([step.bundle for step in steps])
+        bundles = [step.bundle for step in steps]
         counts["bundles"] += len(steps)
-        counts["races"] += len(races(whole, steps[0].lx_frac_avail))
-        executes = sum(step.runs for step in _steps(whole))
-        if len(steps) > 1 or executes > WALKED_EXECUTES:
+        counts["races"] += len(races(join(bundles), steps[0].lx_frac_avail))
+        if not seeds or any(_runs(bundle) > WALKED_EXECUTES for bundle in bundles):
             continue
-        known = {**program.arrays, **steps[0].arrays}
+        known = dict(ChainMap(*(step.arrays for step in steps), program.arrays))
         try:
-            expected = results(whole, known=known) if seeds else b""
+            expected = results(bundles, known=known)
         except CompileError:
             continue
         for schedule in schedules(seeds):
             counts["runs"] += 1
             try:
-                is_same = results(whole, schedule, known) == expected
+                is_same = results(bundles, schedule, known) == expected
             except SimulationError:
                 is_same = False
             counts["differing"] += not is_same
@@ -82,7 +85,5 @@ def _sequences(program: Any) -> Iterator[list[Any]]:
     return (unit for unit in sequences(program.steps) if not isinstance(unit, HostStep))
 
 
-def _steps(bundle: Bundle) -> list[Any]:
-    from spyre_mlir.bundle.context import Context
-
-    return list(Context(bundle).steps)
+def _runs(bundle: Bundle) -> int:
+    return sum(step.runs for step in Context(bundle).steps)
