@@ -26,8 +26,8 @@ def model_operations(
     """Operations of models: compiled at full shape, and run on the device in eager and compiled mode.
 
     ``path`` is an operation list in the format of torch-spyre; ``models`` are names of models of the zoo, whose
-    operations ``save`` writes to a list. ``every`` takes each n-th case. With ``full`` 1, cases are also
-    compiled at full shape, with 2 they do not run; ``host_percent`` are the floating-point operations of the host at this shape.
+    operations ``save`` writes to a list. ``every`` takes each n-th case. With ``full`` 1, cases are also compiled at
+    full shape, with 2 they do not run; ``host_percent`` is the host's share of floating-point operations at this shape.
     """
     lists_of = operation_lists()
     lists = {name: lists_of.recorded(name) for name in models.split(",") if name}
