@@ -19,7 +19,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.driver.build import Built, Value, built_at, plan_text
+from spyre_mlir.driver.build import ONLY, Built, Value, built_at, device_modules, plan_text
 from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, resident_state, run_or_fall_back, to_device
 from spyre_mlir.driver.program_figures import (
@@ -316,14 +316,18 @@ class Program:
         Each hint is evaluated: this compiles the program once for each hint.
 
         Raises:
-            CompileError: The program is not one bundle, or was read from a folder.
+            CompileError: The device does not run anything, or the program was read from a folder.
         """
-        return torch_spyre_hints(*self._source("has hints"))
+        linalg, pipeline = self._source("has hints", several=bool(self.bundles))
+        modules = {ONLY: linalg}
+        if any(isinstance(step, HostStep) for step in self.steps):
+            modules = device_modules(linalg, pipeline)
+        return torch_spyre_hints(modules, self.arguments, pipeline)
 
-    def _source(self, what: str) -> tuple[ir.Operation, SpyrePipeline]:
+    def _source(self, what: str, *, several: bool = False) -> tuple[ir.Operation, SpyrePipeline]:
         """Return the linalg of the program and the pipeline; ``what`` is the predicate of the error."""
         linalg, pipeline = self._provenance.linalg, self._provenance.pipeline
-        if pipeline is None or not self.is_one_bundle:
+        if pipeline is None or not (self.is_one_bundle or several):
             raise CompileError(f"Only a program of one bundle that compile returned {what}.")
         return parsed(self.source_text(), context()).operation if linalg is None else linalg, pipeline
 
