@@ -316,7 +316,7 @@ class Program:
         Each hint is evaluated: this compiles the program once for each hint.
 
         Raises:
-            CompileError: The device does not run anything, or the program was read from a folder.
+            CompileError: The program has no bundle, or was read from a folder.
         """
         linalg, pipeline = self._source("has hints", several=bool(self.bundles))
         modules = {ONLY: linalg}
