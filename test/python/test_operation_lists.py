@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from operation_lists import Case, list_text, read_cases, recorded, run_case
+from operation_lists import Case, FullShape, list_text, read_cases, recorded, run_case
 
 from spyre_mlir import CompileError
 
@@ -53,6 +53,7 @@ def test_a_public_list(tmp_path: Path) -> None:
     path.write_text(LIST)
     cases = read_cases(str(path))
     assert [case.name.rpartition(".")[2] for case in cases] == ["getitem", "to", "float", "cat", "linear"]
+    figures = FullShape()
     for case in cases:
         outcomes, figures, note = run_case(case, 1)
         assert {"right_eager", "right_compiled", "full"} <= {*outcomes} and not note, (
