@@ -91,40 +91,30 @@ def named_programs(
     while True:
         # A new set of names: a factor that was split has no name any more.
         factors.known.clear()
-        arguments = {part: _unified(func, factors, own) for part, func in funcs.items()}
+        found = {part: _Unification(func, factors, own) for part, func in funcs.items()}
+        for part, func in funcs.items():
+            with func.context, func.location:
+                found[part].run(all_ops(func))
         if not factors.has_changed():
             break
     texts = factors.texts()
     sizes = {text: factors.known[name][1] // factors.known[name][2] for name, text in texts.items()}
     for part, func in funcs.items():
-        yield (
-            part,
-            NamedProgram(
-                sizes,
-                {
-                    label: tuple(texts[factors.leader(factor.name)] for factor in factors.of(dims))
-                    for label, dims in arguments[part].items()
-                },
-                tuple(
-                    NamedOperation(
-                        f"{part}{sdsc.name_of(op)}",
-                        tuple(tuple(texts[factors.leader(name)] for name in dim) for dim in dims_of(op)),
-                        tuple(frames_of(op.location)),
-                        source_note(op.location, "module"),
-                    )
-                    for op in all_ops(func)
-                    if DIMS in op.attributes
-                ),
-            ),
+        arguments = {
+            label: tuple(texts[factors.leader(factor.name)] for factor in factors.of(dims))
+            for label, dims in found[part].arguments.items()
+        }
+        operations = tuple(
+            NamedOperation(
+                f"{part}{sdsc.name_of(op)}",
+                tuple(tuple(texts[factors.leader(name)] for name in dim) for dim in dims_of(op)),
+                tuple(frames_of(op.location)),
+                source_note(op.location, "module"),
+            )
+            for op in all_ops(func)
+            if DIMS in op.attributes
         )
-
-
-def _unified(func: ir.Operation, factors: _Factors, own: Collection[str]) -> dict[str, list[_Dim]]:
-    """Propagate all names through a function; return the dims of its arguments."""
-    with func.context, func.location:
-        names = _Unification(func, factors, own)
-        names.run(all_ops(func))
-    return names.arguments
+        yield part, NamedProgram(sizes, arguments, operations)
 
 
 def _with_names(linalg: ir.Operation, pipeline: SpyrePipeline) -> ir.Operation:
@@ -310,12 +300,7 @@ def torch_spyre_hints(
     return TorchSpyreHints(
         tuple(known),
         next(iter(named.values())).sizes,
-        {
-            label: dims
-            for program in named.values()
-            for label, dims in program.arguments.items()
-            if label in own
-        },
+        {label: dims for part in named.values() for label, dims in part.arguments.items() if label in own},
         tuple(value.name for value in arguments if value.kind == "input"),
         {
             entry.name: tuple(entry.layout["dim_order"])
@@ -355,9 +340,8 @@ class _Code:
             if loops := self.planned[op.name].tiling:
                 part = op.name.rpartition(":")[0]
                 groups.setdefault((part, *(loop.loop for loop in loops)), []).append(op)
-        return [
-            hint for (_, *loops), group in groups.items() if (hint := self._loop(loops, group)) is not None
-        ]
+        hints = (self._loop(loops, group) for (_, *loops), group in groups.items())
+        return [hint for hint in hints if hint is not None]
 
     def _loop(self, loops: Sequence[str], group: list[NamedOperation]) -> CodeHint | None:
         """Return the hint for the operations in the same loops; None, with a sentence, if there is none."""
