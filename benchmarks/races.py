@@ -7,9 +7,10 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from benchmarks.programs import families, programs, race_runs, random_program
+from benchmarks.programs import programs, race_runs, random_program
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError
 
@@ -24,15 +25,15 @@ def races(group: str = "", count: int = 100, schedules: int = 10) -> Metrics:
     """Races of bundles, and runs under schedules whose results differ from the run in order.
 
     The programs of the tests, reduced models of the zoo and ``count`` random programs are compiled for 1, 7 and 32
-    cores, and run under ``schedules`` schedules, without the bundles that need another bundle's memory. The suite and
-    the families, at full size on 32 cores, do not run. Of 12 Llama layers, the CPU seconds of the search for races.
+    cores, the suite and the families at full size for 32 cores. Bundles of up to 10^12 operations run under
+    ``schedules`` schedules, with random weights. Of 12 Llama layers, the CPU seconds of the search for races.
     """
     found = {name: Counter[str]() for name in _groups(count) if group in ("", name)}
     notes = []
     for name, counts in found.items():
-        for text, make, cores, runs in _groups(count)[name]():
+        for text, make, cores in _groups(count)[name]():
             try:
-                counts.update(_judged(make, cores, schedules if runs else 0))
+                counts.update(_judged(make, cores, schedules))
             except CompileError as error:
                 counts["refused"] += 1
                 notes.append(f"{text} on {cores}: {error.message}")
@@ -44,26 +45,22 @@ def races(group: str = "", count: int = 100, schedules: int = 10) -> Metrics:
     )
 
 
-def _groups(count: int) -> Mapping[str, Callable[[], Iterator[tuple[str, Make, int, bool]]]]:
-    """Return the programs of each group: name, factory, cores, and whether the program runs."""
+def _groups(count: int) -> Mapping[str, Callable[[], Iterator[tuple[str, Make, int]]]]:
+    """Return the programs of each group: name, factory, and cores."""
     from spyre_mlir import zoo
 
-    def at_cores(makes: Mapping[str, Make]) -> Iterator[tuple[str, Make, int, bool]]:
-        return ((name, make, cores, True) for name, make in makes.items() for cores in (1, 7, 32))
+    def at(makes: Mapping[str, Make], *all_cores: int) -> Iterator[tuple[str, Make, int]]:
+        return ((name, make, cores) for name, make in makes.items() for cores in all_cores or (1, 7, 32))
 
-    def of_zoo(*names: str) -> dict[str, Make]:
-        return {name: lambda name=name: zoo.load(name) for each in names for name in zoo.names(each)}
+    def of_zoo(*groups: str) -> dict[str, Make]:
+        return {name: zoo.reference(name) for group in groups for name in zoo.names(group)}
 
     return {
-        "tests": lambda: at_cores(programs()),
-        "zoo": lambda: at_cores(of_zoo("suite-reduced", "models-reduced")),
-        "random": lambda: at_cores(
-            {f"random {seed}": lambda seed=seed: random_program(seed) for seed in range(count)}
-        ),
-        "suite": lambda: ((name, make, 32, False) for name, make in of_zoo("suite").items()),
-        "families": lambda: (
-            (name, lambda name=name: families().program(name), 32, False) for name in families().FAMILIES
-        ),
+        "tests": lambda: at(programs()),
+        "zoo": lambda: at(of_zoo("suite-reduced", "models-reduced")),
+        "random": lambda: at({f"random {seed}": partial(random_program, seed) for seed in range(count)}),
+        "suite": lambda: at(of_zoo("suite"), 32),
+        "families": lambda: at(of_zoo("families"), 32),
     }
 
 

@@ -98,6 +98,14 @@ def plan_text(linalg: ir.Operation, pipeline: SpyrePipeline) -> str:
     return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
 
 
+def device_modules(linalg: ir.Operation, pipeline: SpyrePipeline) -> dict[str, ir.Operation]:
+    """Return the parts of a program that the device runs, by the names of their steps."""
+    whole = linalg.clone().operation
+    run_pipeline(whole, pipeline.partition())
+    named = {ir.StringAttr(func.attributes["sym_name"]).value: func for func in functions(whole)}
+    return {name: _alone(func).operation for name, func in named.items() if name.startswith("device")}
+
+
 def built_at(built: Built, sizes: Mapping[str, int]) -> Built:
     """Return ``built`` specialized to run-time sizes; the weights are shared.
 

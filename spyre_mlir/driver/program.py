@@ -19,7 +19,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.driver.build import Built, Value, built_at, plan_text
+from spyre_mlir.driver.build import ONLY, Built, Value, built_at, device_modules, plan_text
 from spyre_mlir.driver.collectives import MeshPlace
 from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, resident_state, run_or_fall_back, to_device
@@ -47,7 +47,7 @@ from spyre_mlir.report.html import count
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import ProgramReport, form_of
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.simulator import Result, Statistics
+from spyre_mlir.simulator import Result, Schedule, Statistics
 from spyre_mlir.target.formats import IEEE, require_mode
 from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -198,7 +198,7 @@ class Program:
         """Run the program on ``operands`` by name; return its results after conversion by ``finish``."""
         return finish(self.run({**self.arrays, **on_the_host(self._built, self.state, operands)}))
 
-    def run(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def run(self, arrays: Mapping[str, NDArray[Any]], schedule: Schedule | None = None) -> list[NDArray[Any]]:
         """Run all steps in order and return the results as host arrays.
 
         If the call has 64-bit integers that do not fit into the device's 32-bit integers, the host runs the whole call,
@@ -206,9 +206,10 @@ class Program:
 
         Args:
             arrays: The arrays of all arguments by name, including parameters and constants.
+            schedule: The order of operations and cores in each bundle, for tests of races; by default the program's.
         """
         self._require_numbers()
-        return run_or_fall_back(self._built, arrays, self.numerics, self.source_text)
+        return run_or_fall_back(self._built, arrays, self.numerics, self.source_text, schedule)
 
     def to_device(self, name: str, array: Any) -> DeviceTensor:
         """Lay out an array in the layout of an input, so that it stays on the device between calls.
@@ -325,14 +326,18 @@ class Program:
         Each hint is evaluated: this compiles the program once for each hint.
 
         Raises:
-            CompileError: The program is not one bundle, or was read from a folder.
+            CompileError: The program has no bundle, or was read from a folder.
         """
-        return torch_spyre_hints(*self._source("has hints"))
+        linalg, pipeline = self._source("has hints", several=bool(self.bundles))
+        modules = {ONLY: linalg}
+        if any(isinstance(step, HostStep) for step in self.steps):
+            modules = device_modules(linalg, pipeline)
+        return torch_spyre_hints(modules, self.arguments, pipeline)
 
-    def _source(self, what: str) -> tuple[ir.Operation, SpyrePipeline]:
+    def _source(self, what: str, *, several: bool = False) -> tuple[ir.Operation, SpyrePipeline]:
         """Return the linalg of the program and the pipeline; ``what`` is the predicate of the error."""
         linalg, pipeline = self._provenance.linalg, self._provenance.pipeline
-        if pipeline is None or not self.is_one_bundle:
+        if pipeline is None or not (self.is_one_bundle or several):
             raise CompileError(f"Only a program of one bundle that compile returned {what}.")
         return parsed(self.source_text(), context()).operation if linalg is None else linalg, pipeline
 

@@ -24,7 +24,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator import IntegerRangeError, described
+from spyre_mlir.simulator import IntegerRangeError, Schedule, described
 from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.target.target import Target
 from spyre_mlir.tensors import device_tensor
@@ -81,7 +81,11 @@ def _array(name: str, value: Any) -> NDArray[Any]:
 
 
 def run_or_fall_back(
-    built: Built, arrays: Mapping[str, NDArray[Any]], numerics: str, source_text: Callable[[], str]
+    built: Built,
+    arrays: Mapping[str, NDArray[Any]],
+    numerics: str,
+    source_text: Callable[[], str],
+    schedule: Schedule | None = None,
 ) -> list[NDArray[Any]]:
     """Run all steps and return the results as host arrays; warn of values that leave the range of their format.
 
@@ -89,7 +93,7 @@ def run_or_fall_back(
     call has had no effect yet, and the host runs all of it from the linalg text, if there is one.
     """
     try:
-        values = run_steps(built.steps, arrays, numerics)
+        values = run_steps(built.steps, arrays, numerics, schedule)
     except IntegerRangeError as error:
         if not (source := source_text()):
             raise

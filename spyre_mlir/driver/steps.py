@@ -20,7 +20,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
-from spyre_mlir.simulator import BundleCall, Result, run_sequence
+from spyre_mlir.simulator import BundleCall, Result, Schedule, run_sequence
 from spyre_mlir.tables import aligned
 
 #: The values of a call by name: the inputs, the weights, and the outputs of steps.
@@ -127,9 +127,11 @@ def sequences(steps: Sequence[Step]) -> Iterator[HostStep | CollectiveStep | lis
         yield sequence
 
 
-def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray[Any]]:
+def run_steps(
+    steps: Sequence[Step], values: Values, numerics: str, schedule: Schedule | None = None
+) -> dict[str, NDArray[Any]]:
     """Run the steps of one rank; return all values of the call. Collectives run over the process group of PyTorch."""
-    run = stepped(steps, values, numerics)
+    run = stepped(steps, values, numerics, schedule)
     try:
         step, array = next(run)
         while True:
@@ -139,7 +141,7 @@ def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str,
 
 
 def stepped(
-    steps: Sequence[Step], values: Values, numerics: str
+    steps: Sequence[Step], values: Values, numerics: str, schedule: Schedule | None = None
 ) -> Generator[tuple[CollectiveStep, NDArray[Any]], NDArray[Any], dict[str, NDArray[Any]]]:
     """Run the steps; return all values of the call. Each sequence of bundles runs on one simulated machine.
 
@@ -153,7 +155,8 @@ def stepped(
         if isinstance(unit, CollectiveStep):
             values[unit.outputs[0]] = yield unit, unit.operand(values)
             continue
-        results = run_sequence([step.call(values) for step in unit], numerics, unit[0].lx_frac_avail)
+        calls = [step.call(values) for step in unit]
+        results = run_sequence(calls, numerics, unit[0].lx_frac_avail, schedule)
         for step, result in zip(unit, results, strict=True):
             step.last_run = result
             values.update(step.results())

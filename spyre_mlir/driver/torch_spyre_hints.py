@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS, dims_of, hints_attr, with_hints
 from spyre_mlir.dialects.structured import shape_of, structured
-from spyre_mlir.driver.build import build, plan_text
+from spyre_mlir.driver.build import Value, build, plan_text
 from spyre_mlir.driver.hint_files import (
     CodeHint,
     SourceCall,
@@ -55,6 +55,8 @@ from spyre_mlir.timeline import timeline
 class NamedOperation:
     """A device operation by its name in plans, with the names of each iteration dim and its source lines.
 
+    If the program has several parts, the name begins with the part.
+
     ``frames`` are (file, line) pairs of the model's code, the innermost call first. ``module`` is the path of the
     PyTorch module that computes the operation.
     """
@@ -67,41 +69,52 @@ class NamedOperation:
 
 @dataclass(frozen=True)
 class NamedProgram:
-    """The sizes of all names, the names of the dims of each argument, and the operations in program order."""
+    """A part of a program: the names of the dims of each argument, and the operations in program order.
+
+    ``sizes`` are the sizes of all names of the program.
+    """
 
     sizes: dict[str, int]
     arguments: dict[str, tuple[str, ...]]
     operations: tuple[NamedOperation, ...]
 
 
-def named_program(linalg: ir.Operation, pipeline: SpyrePipeline) -> NamedProgram:
-    """Return the operations that a plan of the program names before tiling, with names for all dims."""
-    module, factors = _with_names(linalg, pipeline), _Factors()
-    func = planned_function(module)
-    with module.context, func.location:
-        while True:
-            names = _Unification(func, factors)
-            names.run(all_ops(func))
-            if not factors.has_changed():
-                break
-        texts = factors.texts()
-        return NamedProgram(
-            {text: factors.known[name][1] // factors.known[name][2] for name, text in texts.items()},
-            {
-                label: tuple(texts[factors.leader(part.name)] for part in factors.of(dims))
-                for label, dims in names.arguments.items()
-            },
-            tuple(
-                NamedOperation(
-                    str(sdsc.name_of(op)),
-                    tuple(tuple(texts[factors.leader(name)] for name in dim) for dim in dims_of(op)),
-                    tuple(frames_of(op.location)),
-                    source_note(op.location, "module"),
-                )
-                for op in all_ops(func)
-                if DIMS in op.attributes
-            ),
+def named_programs(
+    parts: Mapping[str, ir.Operation], own: Collection[str], pipeline: SpyrePipeline
+) -> Iterator[tuple[str, NamedProgram]]:
+    """Yield the operations that a plan of each part names before tiling, with names for the dims of the program.
+
+    Only the arguments ``own`` of the program have names, and not values that other parts compute.
+    """
+    modules, factors = {part: _with_names(linalg, pipeline) for part, linalg in parts.items()}, _Factors()
+    funcs = {part: planned_function(module) for part, module in modules.items()}
+    while True:
+        # A new set of names: a factor that was split has no name any more.
+        factors.known.clear()
+        found = {part: _Unification(func, factors, own) for part, func in funcs.items()}
+        for part, func in funcs.items():
+            with func.context, func.location:
+                found[part].run(all_ops(func))
+        if not factors.has_changed():
+            break
+    texts = factors.texts()
+    sizes = {text: factors.known[name][1] // factors.known[name][2] for name, text in texts.items()}
+    for part, func in funcs.items():
+        arguments = {
+            label: tuple(texts[factors.leader(factor.name)] for factor in factors.of(dims))
+            for label, dims in found[part].arguments.items()
+        }
+        operations = tuple(
+            NamedOperation(
+                f"{part}{sdsc.name_of(op)}",
+                tuple(tuple(texts[factors.leader(name)] for name in dim) for dim in dims_of(op)),
+                tuple(frames_of(op.location)),
+                source_note(op.location, "module"),
+            )
+            for op in all_ops(func)
+            if DIMS in op.attributes
         )
+        yield part, NamedProgram(sizes, arguments, operations)
 
 
 def _with_names(linalg: ir.Operation, pipeline: SpyrePipeline) -> ir.Operation:
@@ -211,22 +224,24 @@ class _Silent(PropagateNamedDims):
 class _Unification(NamePropagation):
     """One propagation of all names."""
 
-    def __init__(self, func: ir.Operation, factors: _Factors) -> None:
+    def __init__(self, func: ir.Operation, factors: _Factors, own: Collection[str]) -> None:
         super().__init__(_Silent(), func)
-        self.factors = factors
+        self.factors, self.own = factors, own
         self.arguments: dict[str, list[_Dim]] = {}
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
         arguments = self.func.regions[0].blocks[0].arguments
-        # A new set of names: a factor that was split has no name any more.
-        self.factors.known.clear()
         for argument, attributes in zip(arguments, argument_attributes(self.func), strict=True):
             view = sdsc.host_view_of(ir.DictAttr.get(attributes), shape_of(argument))
             source = attributes.get(sdsc.SOURCE)
             label = ir.StringAttr(attributes[sdsc.HOST].label if source is None else source).value
             key = re.sub(r"(?<![^.])\d+(?![^.])", "*", label)
-            dims = [(key, number, size) for number, size in enumerate(view.array_shape) if size > 1]
+            sizes = enumerate(view.array_shape) if label in self.own else ()
+            dims = [(key, number, size) for number, size in sizes if size > 1]
             self.arguments[label] = dims
+            if label not in self.own:
+                self.names[argument] = tuple(unnamed(size) for size in view.shape)
+                continue
             parts = whole(self.factors.of(dims))
             names: list[DigitRun] = []
             for size, (*outer, (_, stride)) in zip(view.shape, view.dims, strict=True):
@@ -254,39 +269,53 @@ _CONFIG = {
 }
 
 
-def torch_spyre_hints(linalg: ir.Operation, pipeline: SpyrePipeline) -> TorchSpyreHints:
-    """Return the decisions about a program, from its linalg; each hint costs a compilation."""
-    named, plan = named_program(linalg, pipeline), read_plan(plan_text(linalg, pipeline), "plan")
-    planned = {entry.name: entry for entry in plan.operations}
-    code = _Code([op for op in named.operations if op.name in planned], planned)
+def torch_spyre_hints(
+    modules: Mapping[str, ir.Operation], arguments: Sequence[Value], pipeline: SpyrePipeline
+) -> TorchSpyreHints:
+    """Return the decisions about a program from the linalg of its parts; each hint costs a compilation.
+
+    ``arguments`` are the arguments of the program, which has one name for equal dims in all parts.
+    """
+    parts = {f"{name}:" if len(modules) > 1 else "": linalg for name, linalg in modules.items()}
+    own = {value.name for value in arguments}
+    named = dict(named_programs(parts, own, pipeline))
+    plans = {part: read_plan(plan_text(linalg, pipeline), "plan") for part, linalg in parts.items()}
+    planned = {f"{part}{entry.name}": entry for part, plan in plans.items() for entry in plan.operations}
+    operations = [op for program in named.values() for op in program.operations if op.name in planned]
+    code = _Code(operations, planned)
     hints = [*code.tiled(), *code.divided()]
-    trial = _Trial(linalg, pipeline, named, planned)
+    trials = [_Trial(part, linalg, named[part], planned) for part, linalg in parts.items()]
+
+    def us(hints: Sequence[CodeHint] | None, pipeline: SpyrePipeline) -> float:
+        return sum(trial.us(hints, pipeline) for trial in trials)
+
     plain = replace(pipeline, co_optimizing_lx_planning=False)
-    known, before = [], trial.us((), plain)
+    known, before = [], us((), plain)
     plain_us = before
     for hint in hints:
-        after = trial.us([*known, hint], plain)
+        after = us([*known, hint], plain)
         known.append(replace(hint, gain_us=before - after))
         before = after
     defaults = SpyrePipeline()
     return TorchSpyreHints(
         tuple(known),
-        named.sizes,
-        named.arguments,
-        tuple(entry.name for entry in plan.arguments if entry.kind == "input" and entry.source is None),
+        next(iter(named.values())).sizes,
+        {label: dims for part in named.values() for label, dims in part.arguments.items() if label in own},
+        tuple(value.name for value in arguments if value.kind == "input"),
         {
             entry.name: tuple(entry.layout["dim_order"])
+            for plan in plans.values()
             for entry in plan.arguments
-            if entry.source is None and _is_other_order(entry.layout)
+            if entry.source is None and entry.name in own and _is_other_order(entry.layout)
         },
         {
             field_: getattr(pipeline, name)
             for name, field_ in _CONFIG.items()
             if getattr(pipeline, name) != getattr(defaults, name)
         },
-        (*code.others, *_other_decisions(plan)),
-        trial.us(None, pipeline),
-        trial.us(known, pipeline),
+        (*code.others, *_other_decisions(plans.values())),
+        us(None, pipeline),
+        us(known, pipeline),
         plain_us,
     )
 
@@ -309,10 +338,12 @@ class _Code:
         groups: dict[tuple[str, ...], list[NamedOperation]] = {}
         for op in self.operations:
             if loops := self.planned[op.name].tiling:
-                groups.setdefault(tuple(loop.loop for loop in loops), []).append(op)
-        return [hint for loops, group in groups.items() if (hint := self._loop(loops, group)) is not None]
+                part = op.name.rpartition(":")[0]
+                groups.setdefault((part, *(loop.loop for loop in loops)), []).append(op)
+        hints = (self._loop(loops, group) for (_, *loops), group in groups.items())
+        return [hint for hint in hints if hint is not None]
 
-    def _loop(self, loops: tuple[str, ...], group: list[NamedOperation]) -> CodeHint | None:
+    def _loop(self, loops: Sequence[str], group: list[NamedOperation]) -> CodeHint | None:
         """Return the hint for the operations in the same loops; None, with a sentence, if there is none."""
         tiles = [
             {_leading(op, loop.dim): loop.tiles for loop in self.planned[op.name].tiling or ()}
@@ -425,10 +456,11 @@ def _named(ops: Sequence[NamedOperation]) -> str:
     return listed(op.name for op in ops)
 
 
-def _other_decisions(plan: PlanFile) -> list[str]:
+def _other_decisions(plans: Iterable[PlanFile]) -> list[str]:
     """Return sentences about the decisions that have no public form at all."""
     inserted: dict[str, int] = {}
-    for entry in plan.operations:
+    operations = [entry for plan in plans for entry in plan.operations]
+    for entry in operations:
         if "/" in entry.name:
             kind = entry.name.rpartition("/")[2].partition(".")[0]
             inserted[kind] = inserted.get(kind, 0) + 1
@@ -438,8 +470,8 @@ def _other_decisions(plan: PlanFile) -> list[str]:
         "restickify": "conversions of layouts",
     }
     texts = [f"{count} {kinds[kind]}." for kind, count in inserted.items() if kind in kinds]
-    in_lx = sum(entry.placement is not None and entry.placement.memory == "lx" for entry in plan.operations)
-    ordered = sum(len(entry.core_order or ()) > 1 for entry in plan.operations)
+    in_lx = sum(entry.placement is not None and entry.placement.memory == "lx" for entry in operations)
+    ordered = sum(len(entry.core_order or ()) > 1 for entry in operations)
     if in_lx:
         texts.append(f"Addresses of {in_lx} results in LX.")
     if ordered:
@@ -449,10 +481,10 @@ def _other_decisions(plan: PlanFile) -> list[str]:
 
 @dataclass
 class _Trial:
-    """Compilations of a program with some hints."""
+    """Compilations of a part of a program with some hints."""
 
+    part: str
     linalg: ir.Operation
-    pipeline: SpyrePipeline
     named: NamedProgram
     planned: Mapping[str, PlannedOperation]
 
@@ -477,9 +509,9 @@ class _Trial:
         # Rewritings whose costs are compared depend on the pipeline and on hints, so operations may differ.
         with_names = _with_names(module, pipeline)
         for op in all_ops(planned_function(with_names)):
-            if (name := sdsc.name_of(op)) is None or (generic := structured(op)) is None:
+            if (own := sdsc.name_of(op)) is None or (generic := structured(op)) is None:
                 continue
-            entry: dict[str, Any] = {"name": name}
+            name, entry = f"{self.part}{own}", dict[str, Any](name=own)
             if name not in tiled:
                 entry["tiling"] = []
             if name in divided and (name, len(generic.iterators), tuple(frames_of(op.location))) in known:

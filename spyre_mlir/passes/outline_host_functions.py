@@ -147,7 +147,7 @@ class _Partition:
     def _side(self, index: int) -> ExecutionSide:
         """Return the side that runs an op: host, device or either; record why the device does not support it."""
         op = self.ops[index]
-        if outlining.is_free(op):  # a result that no operation computes
+        if outlining.is_free(op) and op.name not in _VIEWS:  # a result that no operation computes
             return ExecutionSide.HOST
         if is_collective(op):
             return ExecutionSide.COLLECTIVE

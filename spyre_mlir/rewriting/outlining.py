@@ -24,8 +24,11 @@ _FREE = {"arith.constant", "tensor.empty"}
 
 
 def is_free(op: ir.Operation) -> bool:
-    """Return whether an op is copied into every function that reads it: constants, and scalars with their operands."""
-    if op.name in _FREE:
+    """Return whether an op is copied into every function that reads it.
+
+    Constants, scalars with their operands, and casts of arguments to another layout are free.
+    """
+    if op.name in _FREE or (op.name == "tensor.cast" and defining_op(op.operands[0]) is None):
         return True
     if op.name == "linalg.fill":
         return all(producer is not None and is_free(producer) for producer in map(defining_op, op.operands))
@@ -33,9 +36,12 @@ def is_free(op: ir.Operation) -> bool:
 
 
 def is_constant(op: ir.Operation) -> bool:
-    """Return whether an op is free, or a structured operation on free ops alone, such as the fill of a sum's tensor."""
-    if is_free(op) or op.name != "linalg.generic":
-        return is_free(op)
+    """Return whether an op is free, or a structured operation on free ops alone, such as the fill of a sum's tensor.
+
+    A cast of an argument is not a constant.
+    """
+    if op.name != "linalg.generic":
+        return is_free(op) and op.name != "tensor.cast"
     return all(
         (producer := defining_op(value)) is not None and is_constant(producer) for value in read_by(op)
     )
@@ -140,6 +146,11 @@ class Outlined:
         values: dict[ir.Value, ir.Value] = dict(zip(self.arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for op in self.inside:
+                source = values.get(op.operands[0]) if op.name == "tensor.cast" else None
+                if source is not None and source.type == op.results[0].type:
+                    # The argument does not have the layout that the cast removes.
+                    values[op.results[0]] = source
+                    continue
                 copy = copied(op, values)
                 if prepare is not None:
                     prepare(op, copy)

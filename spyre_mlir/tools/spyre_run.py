@@ -50,7 +50,7 @@ from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import Result, Schedule, Statistics, described, require_first, run
-from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, EAGER, UNINITIALIZED_MEMORY
+from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, UNINITIALIZED_MEMORY
 from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
@@ -67,16 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-run; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
-    chosen = options.dma_execution_mode, options.random_seed, options.uninitialized_memory
-    if all(choice is None for choice in chosen):
-        schedule = None
-    else:
-        mode, seed, contents = chosen
-        schedule = Schedule(mode or EAGER, seed or 0, contents or "nan", is_checked=not options.no_validate)
-    if schedule and (is_program(options.folder) or is_ktir(options.folder)):
-        raise CompileError("A schedule requires one bundle.", options.folder)
+    schedule = _schedule(options)
+    if schedule and is_ktir(options.folder):
+        raise CompileError("A schedule requires bundles.", options.folder)
     if is_program(options.folder):
-        return _run_program(options)
+        return _run_program(options, schedule)
     if is_ktir(options.folder):
         return _run_ktir(options)
     bundle = read_bundle(options.folder)
@@ -149,7 +144,7 @@ def _run_ktir(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run_program(options: argparse.Namespace) -> int:
+def _run_program(options: argparse.Namespace, schedule: Schedule | None) -> int:
     """Run a folder of several steps: bundles on the simulator, host functions on this machine."""
     from spyre_mlir.driver.checking import require_no_races
     from spyre_mlir.driver.program import Program
@@ -171,7 +166,8 @@ def _run_program(options: argparse.Namespace) -> int:
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
             _require_none(validate_sequence(names, bundles, fraction), options.folder)
     inputs = _read(options.inputs, program.arguments) if options.inputs else {}
-    results = program.run(_with_random(options.random, program.arguments, {**program.arrays, **inputs}))
+    arrays = _with_random(options.random, program.arguments, {**program.arrays, **inputs})
+    results = program.run(arrays, schedule)
     if options.outputs:
         names = [value.name for value in program.results]
         _write(options.outputs, dict(zip(names, results, strict=True)))

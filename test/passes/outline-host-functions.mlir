@@ -192,3 +192,38 @@ func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
       operands = ["float16"], results = ["float16"]}} : (tensor<8x64xf16>) -> tensor<8x64xf16>
   return %3 : tensor<8x64xf16>
 }
+// -----
+// An argument in another layout is an argument of each function that reads it: neither its cast nor a transpose of it
+// crosses from one function to another.
+// CHECK-LABEL: func.func @device_0(%arg0: tensor<8x64xf16, #{{.*}}> {{.*}}) -> tensor<8x64xf16>
+// CHECK: tensor.cast
+// CHECK-LABEL: func.func @host_0(%arg0: tensor<8x64xf16> {spyre.kind = "input", spyre.name = "device_0.0"})
+// CHECK-LABEL: func.func @device_1(
+// CHECK-SAME: tensor<64x8xf16, #{{.*}}> {spyre.name = "arg1"}
+// CHECK-SAME: tensor<8x64xf16, #{{.*}}> {spyre.name = "arg0"}
+// CHECK: linalg.transpose
+// CHECK-LABEL: func.func @main
+// CHECK: %[[a:.*]] = call @device_0(%arg0)
+// CHECK: %[[b:.*]] = call @host_0(%[[a]])
+// CHECK: call @device_1(
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+func.func @main(%x: tensor<8x64xf16, #stick.layout<#rows>>, %w: tensor<64x8xf16, #stick.layout<#columns>>)
+    -> tensor<8x64xf16> {
+  %e = tensor.empty() : tensor<8x64xf16>
+  %px = tensor.cast %x : tensor<8x64xf16, #stick.layout<#rows>> to tensor<8x64xf16>
+  %pw = tensor.cast %w : tensor<64x8xf16, #stick.layout<#columns>> to tensor<64x8xf16>
+  %t = linalg.transpose ins(%pw : tensor<64x8xf16>) outs(%e : tensor<8x64xf16>) permutation = [1, 0]
+  %0 = linalg.exp ins(%px : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  // expected-remark@below {{host: 'math.sin' has no device operation}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%0 : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) {
+  ^bb0(%a: f16, %b: f16):
+    %s = math.sin %a : f16
+    linalg.yield %s : f16
+  } -> tensor<8x64xf16>
+  %2 = linalg.add ins(%1, %px : tensor<8x64xf16>, tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  %3 = linalg.add ins(%2, %t : tensor<8x64xf16>, tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  return %3 : tensor<8x64xf16>
+}

@@ -160,21 +160,35 @@ def read_cases(path: str) -> list[Case]:
     return list({repr((case.name, case.args, case.kwargs)): case for case in cases}.values())
 
 
-def run_case(case: Case, full: int) -> tuple[list[str], float, str]:
-    """Return the outcomes of a case, its predicted time at full shape, and a note if it is not right."""
+@dataclass(frozen=True)
+class FullShape:
+    """A case compiled at full shape: its predicted time, and its floating-point operations, also on the host alone."""
+
+    predicted_us: float = 0.0
+    operations: int = 0
+    on_host: int = 0
+
+
+def run_case(case: Case, full: int) -> tuple[list[str], FullShape, str]:
+    """Return the outcomes of a case, its figures at full shape, and a note if it is not right.
+
+    With ``full`` 0 the case is not compiled at full shape, with 2 it does not run.
+    """
     outcomes: list[str] = []
     notes: list[str] = []
-    us = 0.0
+    figures = FullShape()
     register()
-    sizes = next((scale for scale in _SCALES if _fits(case, scale)), None)
     try:
         if full and case.args:
-            us, is_host = _compiled_us(case)
+            figures, is_host = _at_full_shape(case)
             outcomes += ["full", *(["host"] if is_host else [])]
     except Exception as error:
         notes.append(f"at full shape: {_first_line(error)}")
+    if full == 2:
+        return outcomes, figures, "; ".join(notes)
+    sizes = next((scale for scale in _SCALES if _fits(case, scale)), None)
     if sizes is None:
-        return [*outcomes, "not_run"], us, "; ".join([*notes, "has no small size"])
+        return [*outcomes, "not_run"], figures, "; ".join([*notes, "has no small size"])
     for mode in ("eager", "compiled"):
         begin = time.process_time()
         try:
@@ -188,7 +202,7 @@ def run_case(case: Case, full: int) -> tuple[list[str], float, str]:
             notes.append(f"{mode}: {time.process_time() - begin:.0f} CPU seconds")
         outcomes.append("wrong" if problem else f"right_{mode}")
         notes += [f"{mode}: {problem}"] if problem else []
-    return outcomes, us, "; ".join(notes)
+    return outcomes, figures, "; ".join(notes)
 
 
 def _first_line(error: Exception) -> str:
@@ -217,8 +231,8 @@ def _on(device: str, value: Any) -> Any:
     )
 
 
-def _compiled_us(case: Case) -> tuple[float, bool]:
-    """Return the predicted time at full shape, and whether the host has a step."""
+def _at_full_shape(case: Case) -> tuple[FullShape, bool]:
+    """Return the figures at full shape, and whether the host has a step."""
     arguments, keywords = _on("cpu", case.arguments(functools.partial(_tensor, device="meta"), 1))
     leaves, spec = pytree.tree_flatten(arguments)
     places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
@@ -232,8 +246,9 @@ def _compiled_us(case: Case) -> tuple[float, bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = spyre_mlir.compile(call, tuple(leaves[place] for place in places), cache=False)
-    steps = getattr(program, "steps", ())
-    return program.metrics()["predicted_us"], any(isinstance(step, HostStep) for step in steps)
+    on_host = [step.float_operations for step in program.steps if isinstance(step, HostStep)]
+    operations = sum(step.float_operations for step in program.steps)
+    return FullShape(program.metrics()["predicted_us"], operations, sum(on_host)), bool(on_host)
 
 
 def _difference(case: Case, scale: int, mode: str) -> str:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,13 @@ from spyre_mlir.bundle.sequence import join
 from spyre_mlir.bundle.validate import races
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.driver.steps import HostStep, sequences
-from spyre_mlir.simulator import Schedule, run
+from spyre_mlir.simulator import BundleCall, Schedule, run_sequence
 from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM
+from spyre_mlir.timeline import timeline
+
+#: The largest number of operations of a bundle that runs under schedules.
+MOST_OPERATIONS = 10**12
 
 
 def schedules(seeds: int, *, is_checked: bool = True) -> list[Schedule]:
@@ -33,45 +37,48 @@ def schedules(seeds: int, *, is_checked: bool = True) -> list[Schedule]:
     ]
 
 
-def arrays(bundle: Bundle, known: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Return random arrays of the arguments, and ``known`` values of constants."""
+def call(bundle: Bundle, known: Mapping[str, np.ndarray] | None = None) -> BundleCall:
+    """Return the bundle with random arrays of its arguments, and ``known`` values of constants."""
     given = [each for each in bundle.manifest.arguments if each.source is None and each.kind != "result"]
-    drawn = random_arguments([replace(each, kind="input") for each in given], 3)
+    kinds = [each.kind if each.kind == "parameter" else "input" for each in given]
+    drawn = random_arguments([replace(each, kind=kind) for each, kind in zip(given, kinds, strict=True)], 3)
     # Handwritten bundles do not have bounds of indices.
-    random = {name: abs(each) % 16 if each.dtype.kind == "i" else each for name, each in drawn.items()}
-    return random | {name: array for name, array in (known or {}).items() if name in random}
+    arrays = {name: abs(each) % 16 if each.dtype.kind == "i" else each for name, each in drawn.items()}
+    constants = {each.name for each in given if each.kind == "constant"}
+    return BundleCall(
+        bundle, arrays | {name: (known or {})[name] for name in constants & (known or {}).keys()}
+    )
 
 
-def results(
-    bundle: Bundle, schedule: Schedule | None = None, known: Mapping[str, np.ndarray] | None = None
-) -> bytes:
-    """Return the bytes of the results of a run."""
-    outputs = run(bundle, arrays(bundle, known), schedule=schedule).outputs
-    return b"".join(outputs[name].tobytes() for name in sorted(outputs))
+def results(bundle: Bundle | Sequence[BundleCall], schedule: Schedule | None = None) -> bytes:
+    """Return the bytes of the results of a run of a bundle on random arrays, or of the calls of a sequence."""
+    calls = [call(bundle)] if isinstance(bundle, Bundle) else bundle
+    runs = run_sequence(calls, schedule=schedule)
+    return b"".join(run.outputs[name].tobytes() for run in runs for name in sorted(run.outputs))
 
 
 def judged(program: Any, seeds: int) -> Counter[str]:
     """Return the numbers of bundles, races, and of runs of the program's bundles under schedules, and differing runs.
 
-    A bundle that uses memory of the bundle before, or whose data the simulator rejects in order, does not run.
+    Bundles that pass data to each other run as one. Bundles that are too large, or whose data the simulator rejects in
+    order, do not run.
     """
     counts = Counter[str](bundles=0, races=0, runs=0, differing=0)
     for steps in _sequences(program):
-        whole = join([step.bundle for step in steps])
+        bundles = [step.bundle for step in steps]
         counts["bundles"] += len(steps)
-        counts["races"] += len(races(whole, steps[0].lx_frac_avail))
-        executes = sum(step.runs for step in _steps(whole))
-        if len(steps) > 1 or executes > WALKED_EXECUTES:
+        counts["races"] += len(races(join(bundles), steps[0].lx_frac_avail))
+        if not seeds or any(is_large(bundle) for bundle in bundles):
             continue
-        known = {**program.arrays, **steps[0].arrays}
+        calls = [call(step.bundle, ChainMap(step.arrays, program.arrays)) for step in steps]
         try:
-            expected = results(whole, known=known) if seeds else b""
+            expected = results(calls)
         except CompileError:
             continue
         for schedule in schedules(seeds):
             counts["runs"] += 1
             try:
-                is_same = results(whole, schedule, known) == expected
+                is_same = results(calls, schedule) == expected
             except SimulationError:
                 is_same = False
             counts["differing"] += not is_same
@@ -82,7 +89,8 @@ def _sequences(program: Any) -> Iterator[list[Any]]:
     return (unit for unit in sequences(program.steps) if not isinstance(unit, HostStep))
 
 
-def _steps(bundle: Bundle) -> list[Any]:
-    from spyre_mlir.bundle.context import Context
-
-    return list(Context(bundle).steps)
+def is_large(bundle: Bundle) -> bool:
+    """Return whether a bundle has more runs than a schedule can order, or would run for hours under ten schedules."""
+    found = timeline(bundle)
+    operations = sum(each.operations * each.runs for each in found.executions)
+    return found.shares.runs > WALKED_EXECUTES or operations > MOST_OPERATIONS

@@ -3,11 +3,13 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from bundles import add_bundle
 
+from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.driver.checking import compare, random_arguments
 from spyre_mlir.target.formats import BIT_TRUE, IEEE
 from spyre_mlir.tools.spyre_compile import main as spyre_compile
@@ -26,6 +28,13 @@ def test_arguments_are_the_same_every_time():
     assert list(first) == ["x", "y"] and first["x"].dtype == np.float16
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert not np.array_equal(first["x"], first["y"])
+
+
+def test_eight_bit_floats_are_bits_of_finite_numbers():
+    eight_bits = replace(ARGUMENTS[0], host_dtype="float8_e4m3fn", host_shape=(64, 64))
+    (array,) = random_arguments([eight_bits]).values()
+    assert misfit(eight_bits, array) is None and len(np.unique(array)) == 64
+    assert (array & 0x7F != 0x7F).all() and (array > 0x7F).any()
 
 
 @pytest.mark.parametrize(("numerics", "allowed"), [(IEEE, 0.08), (BIT_TRUE, 0.16)])

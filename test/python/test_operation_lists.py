@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from operation_lists import Case, list_text, read_cases, recorded, run_case
+from operation_lists import Case, FullShape, list_text, read_cases, recorded, run_case
 
 from spyre_mlir import CompileError
 
@@ -53,21 +53,30 @@ def test_a_public_list(tmp_path: Path) -> None:
     path.write_text(LIST)
     cases = read_cases(str(path))
     assert [case.name.rpartition(".")[2] for case in cases] == ["getitem", "to", "float", "cat", "linear"]
+    figures = FullShape()
     for case in cases:
-        outcomes, us, note = run_case(case, True)
+        outcomes, figures, note = run_case(case, 1)
         assert {"right_eager", "right_compiled", "full"} <= {*outcomes} and not note, (
             str(case),
             outcomes,
             note,
         )
-    assert us > 100
+    assert figures.predicted_us > 100 and figures.operations == 2 * 12 * 4096 * 14336
+
+
+def test_the_work_of_the_host_at_full_shape() -> None:
+    """The host computes a sine of each element, and the device the absolute values; nothing runs."""
+    tensor = {"tensor": {"shape": [1, 4096, 4096], "dtype": "torch.float32"}}
+    outcomes, figures, note = run_case(Case("torch.Tensor.sin", [tensor]), 2)
+    assert (outcomes, figures.on_host, note) == (["full", "host"], 4096 * 4096, "")
+    assert run_case(Case("torch.Tensor.abs", [tensor]), 2)[0] == ["full"]
 
 
 def test_outcomes_that_are_not_right() -> None:
     tensor = {"tensor": {"shape": [8, 64], "dtype": "torch.float16"}}
     with pytest.raises(CompileError, match=r"no operation 'torch\.nothing'"):
         Case("torch.nothing", [tensor]).function  # noqa: B018
-    outcomes, _, note = run_case(Case("torch.Tensor.view", [tensor, {"value": [9, 64]}]), True)
+    outcomes, _, note = run_case(Case("torch.Tensor.view", [tensor, {"value": [9, 64]}]), 1)
     assert outcomes == ["refused", "refused"] and "at full shape" in note
 
 

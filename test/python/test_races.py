@@ -24,6 +24,7 @@ from spyre_mlir.bundle.memory_order import MemoryOrder, memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import races, validate
 from spyre_mlir.driver import compilation
+from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator.schedule import RANDOM, scheduled
 from spyre_mlir.timeline import timeline
@@ -114,6 +115,19 @@ def test_random_programs_have_no_race_and_one_result(cores: int):
         drawn = RandomProgram(seed)
         counts.update(judged(spyre_mlir.compile(drawn, drawn.inputs, sencores=cores), 10))
     assert counts["bundles"] > 1 and counts["runs"] >= 20 and counts["races"] == counts["differing"] == 0
+
+
+def test_bundles_of_a_program_run_one_after_the_other_under_schedules():
+    """Later bundles read the data that earlier ones leave in LX and in device memory."""
+    model, inputs = PROGRAMS["llama_block_small"]()
+    program = spyre_mlir.compile(model, inputs, sencores=7, bundle_operations=5)
+    assert len(program.bundles) > 2 and any(each.bundle.manifest.non_terminal for each in program.bundles)
+    assert judged(program, 4) == {"bundles": len(program.bundles), "races": 0, "runs": 4, "differing": 0}
+    numbers = random_arguments(program.arguments) | program.arrays
+    ordered = program.run(numbers)
+    for schedule in schedules(4):
+        for one, other in zip(program.run(numbers, schedule), ordered, strict=True):
+            assert one.tobytes() == other.tobytes()
 
 
 def test_waits_are_the_order_of_the_data_flow():

@@ -134,6 +134,9 @@ class Mlp(nn.Module):
         return self.down(d)
 '''
 
+#: The host computes the sine, between two bundles.
+SEVERAL = MODEL.replace("a * 2 + y", "torch.sin(a * 2 + y)")
+
 SCRIPT = """
 import inspect
 import sys
@@ -170,11 +173,13 @@ print(program.metrics()["predicted_us"], float((result.cpu() - expected).abs().m
 """
 
 
-@pytest.fixture(scope="module")
-def hinted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, spyre_mlir.Program]:
+@pytest.fixture(scope="module", params=[MODEL, SEVERAL], ids=["one bundle", "two bundles"])
+def hinted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, spyre_mlir.Program]:
     """A folder with a model and the files of its hints, and the program."""
     folder = tmp_path_factory.mktemp("hinted")
-    (folder / "model.py").write_text(MODEL)
+    (folder / "model.py").write_text(request.param)
     (folder / "script.py").write_text(SCRIPT)
     sys.path.insert(0, str(folder))
     try:
@@ -194,6 +199,7 @@ def hinted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, spyre_mlir.P
 @pytest.mark.parametrize("form", ["patch", "context"])
 def test_the_unchanged_compiler_follows_the_files(hinted: tuple[Path, spyre_mlir.Program], form: str) -> None:
     folder, program = hinted
+    source = (folder / "model.py").read_text()
     if form == "patch":
         subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
         subprocess.run(["git", "apply", "hints.patch"], cwd=folder, check=True)
@@ -202,11 +208,14 @@ def test_the_unchanged_compiler_follows_the_files(hinted: tuple[Path, spyre_mlir
         environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "SPYRE_CACHE": "0"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     finally:
-        (folder / "model.py").write_text(MODEL)
+        (folder / "model.py").write_text(source)
     assert not done.returncode, done.stderr
     time, is_right = done.stdout.split()
     assert is_right == "True"
-    assert float(time) == pytest.approx(program.metrics()["predicted_us"], rel=0.02)
+    hints = program.torch_spyre_hints()
+    assert float(time) == pytest.approx(hints.hinted_us, rel=0.02)
+    if program.is_one_bundle:
+        assert hints.hinted_us == pytest.approx(program.metrics()["predicted_us"], rel=0.02)
 
 
 def test_the_command(hinted: tuple[Path, spyre_mlir.Program], tmp_path: Path) -> None:
@@ -230,7 +239,29 @@ def test_the_command(hinted: tuple[Path, spyre_mlir.Program], tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
-def test_a_program_of_several_steps_has_no_hints() -> None:
-    program = spyre_mlir.compile(lambda x: torch.cumsum(x.exp(), 0).exp(), (torch.rand(64, 64).half(),))
+def test_hints_of_several_bundles_name_dims_of_inputs_and_parameters() -> None:
+    """A value that the host computes has no name in the model, so only dims of arguments are named."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a = torch.exp(x)
+        b = torch.sin(a)
+        return b * y
+
+    program = spyre_mlir.compile(function, (torch.rand(512, 512).half(),) * 2, sencores=8)
+    assert [step.name for step in program.steps] == ["device_0", "host_0", "device_1"]
+    hints = program.torch_spyre_hints()
+    assert set(hints.arguments) == {"x", "y"} == set(hints.inputs)
+    assert {*hints.dims} == {name for dims in hints.arguments.values() for name in dims}
+    assert {name for hint in hints.hints for name in (*hint.tiles, *hint.work_div)} <= {*hints.dims}
+    assert {each.partition(":")[0] for hint in hints.hints for each in hint.operations} == {
+        "device_0",
+        "device_1",
+    }
+    assert hints.hinted_us <= 1.02 * hints.plan_us == pytest.approx(1.02 * program.metrics()["predicted_us"])
+
+
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
+def test_a_program_without_bundles_has_no_hints() -> None:
+    program = spyre_mlir.compile(lambda x: torch.sort(x, 0)[0], (torch.rand(64, 64).half(),))
     with pytest.raises(CompileError, match="one bundle"):
         program.torch_spyre_hints()
