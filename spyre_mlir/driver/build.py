@@ -283,10 +283,7 @@ def _partitioned(
             if name.startswith("collective"):
                 steps.append(CollectiveStep.of(name, inputs, outputs, func))
                 continue
-            with func.context, func.location:
-                module = empty_module(func)
-                copy = func.clone(ir.InsertionPoint(module.body)).operation
-                copy.attributes["sym_name"] = ir.StringAttr.get("main")
+            module = _alone(func)
             if name.startswith("device"):
                 steps += _bundles(name, module, pipeline, remarks, timing).wired(inputs, outputs)
                 continue
@@ -297,6 +294,15 @@ def _partitioned(
             work = float_operations(callees[name])
             steps.append(HostStep(name, inputs, outputs, function, function.operations, work))
     return steps, returned, remarks, timing
+
+
+def _alone(func: ir.Operation) -> ir.Module:
+    """Return a module for the same target with a copy of one function, named @main."""
+    with func.context, func.location:
+        module = empty_module(func)
+        copy = func.clone(ir.InsertionPoint(module.body)).operation
+        copy.attributes["sym_name"] = ir.StringAttr.get("main")
+    return module
 
 
 def _arguments(func: ir.Operation) -> list[Value]:

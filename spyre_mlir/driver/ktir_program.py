@@ -33,6 +33,7 @@ from spyre_mlir.ktir.operand_tiles import ELEMENTS
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.summary import table
+from spyre_mlir.simulator import Schedule
 from spyre_mlir.target.formats import FORMATS, IEEE, INT32, Numerics
 
 # Run KTIR programs with ktir-cpu, an optional package; read and write their folders.
@@ -213,8 +214,14 @@ class KtirProgram(Program):
                 manifest = lowered(self.bundle, _FUNCTION, self.addresses)
             return to_text(module), manifest
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Run on ktir-cpu with the ``arrays`` of all arguments by name; return the results as host arrays."""
+    def run(self, arrays: Mapping[str, np.ndarray], schedule: Schedule | None = None) -> list[np.ndarray]:
+        """Run on ktir-cpu with the ``arrays`` of all arguments by name; return the results as host arrays.
+
+        Raises:
+            CompileError: A ``schedule`` is given: ktir-cpu runs the operations in the order of the program.
+        """
+        if schedule is not None:
+            raise CompileError("A schedule requires bundles; compile the program for the target 'bundle'.")
         self._require_numbers()
         self.last_interpreter_run = run_interpreter(*self.ktir, arrays)
         outputs = self.last_interpreter_run.outputs

@@ -67,7 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-run; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
-    schedule = _schedule(options)
+    chosen = options.dma_execution_mode, options.random_seed, options.uninitialized_memory
+    if all(choice is None for choice in chosen):
+        schedule = None
+    else:
+        mode, seed, contents = chosen
+        schedule = Schedule(mode or EAGER, seed or 0, contents or "nan", is_checked=not options.no_validate)
     if schedule and is_ktir(options.folder):
         raise CompileError("A schedule requires bundles.", options.folder)
     if is_program(options.folder):
