@@ -20,7 +20,7 @@ from spyre_mlir.frontend.model_compilation import model_program
 
 
 def front_end(mesh: Any) -> Any:
-    """Return the front end of models on a mesh: a sequence of extents, or a mapping from names of dims to extents."""
+    """Return the importer of models on a mesh: a sequence of extents, or a mapping from names of dims to extents."""
     return partial(mesh_program, mesh)
 
 

@@ -50,7 +50,7 @@ from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import Result, Schedule, Statistics, described, require_first, run
-from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, UNINITIALIZED_MEMORY
+from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, EAGER, UNINITIALIZED_MEMORY
 from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
