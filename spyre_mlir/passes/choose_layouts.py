@@ -32,6 +32,7 @@ from spyre_mlir.dialects.structured import (
     structured,
     use_empty,
 )
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.requests import same_order
@@ -451,18 +452,16 @@ class LayoutPadding:
             if any(position not in self.views[value].stick_dims for value, position in places):
                 continue
             extents = [self.views[value].extent(position) for value, position in places]
-            short = [place for place, extent in zip(places, extents, strict=True) if extent < max(extents)]
+            longest, sticks = max(extents), target_of(op).stick_bytes
+            # An operation fills at most the last stick of the narrowest type, which has one element per byte.
+            if longest > -(-shape_of(places[0][0])[places[0][1]] // sticks) * sticks:
+                continue
+            short = [place for place, extent in zip(places, extents, strict=True) if extent < longest]
             found = [root_dim(value, position) for value, position in short]
-            roots = [
-                (root, position) for root, position in found if root is not None and root in self.layouts
-            ]
-            if (
-                short
-                and len(roots) == len(short)
-                and all(self._can_pad(*root, max(extents)) for root in roots)
-            ):
-                for root, position in roots:
-                    self._set_layout(root, self.layouts[root].padded(position, max(extents)))
+            roots = [(root, dim) for root, dim in found if root is not None and root in self.layouts]
+            if short and len(roots) == len(short) and all(self._can_pad(*root, longest) for root in roots):
+                for root, dim in roots:
+                    self._set_layout(root, self.layouts[root].padded(dim, longest))
                 changed = True
         return changed
 
