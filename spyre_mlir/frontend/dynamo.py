@@ -441,6 +441,14 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     files = [path for path in frontend.glob("*.py") if path.stem not in _IN_MODELS]
     trace_rules.SKIP_DIRS.extend(map(str, sorted([*folders, *files, frontend.parent / "api.py"])))
     trace_rules._recompile_re()
+    # Dynamo finds the functions of its rules by name, and again after a process group was created. The rules are for
+    # the functions of PyTorch, which ``torch._VF`` has as well, not for the extended factories of ``torch``.
+    for rules in trace_rules.torch_name_rule_map:
+        for key in [key for key in rules if key.startswith("torch.") and key.count(".") == 1]:
+            name = key.removeprefix("torch.")
+            function = getattr(torch._VF, name, None)
+            if function is not None and getattr(getattr(torch, name, None), "__wrapped__", None) is function:
+                rules[f"torch._VF.{name}"] = rules.pop(key)
     faults.untraced = untraced
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import trace_rules
 from torch.utils.data import DataLoader, TensorDataset
 
 import spyre_mlir
@@ -353,6 +354,13 @@ def test_factories_under_a_default_device(name: str) -> None:
         x = torch.ones(8, 8)
         traced = torch.compile(model, backend="aot_eager", fullgraph=True)
         assert traced(x).device.type == model(x).device.type == "spyre"
+
+
+def test_factories_after_dynamo_collects_its_rules_again() -> None:
+    """Dynamo collects its rules again after a process group was created."""
+    trace_rules.clear_lru_cache()
+    torch._dynamo.reset()
+    test_factories_under_a_default_device("ones")
 
 
 def test_a_graph_under_a_default_device() -> None:
