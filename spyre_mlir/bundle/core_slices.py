@@ -189,7 +189,12 @@ def space_of(design: Design) -> Space:
         )
     for label, padding in design.padding.items():
         sticks = [operand.per_stick(label) for operand in design.operands if operand.scale.get(label) == 1]
-        sizes[dims[label]] -= min(padding, max(sticks, default=1) - 1, sizes[dims[label]] - 1)
+        padded, longest = sizes[dims[label]], max(sticks, default=1)
+        # An operation may fill the last stick of a narrower type (``Space.granules``).
+        granules = [longest << k for k in range((design.target.stick_bytes // longest).bit_length())]
+        fills = (each for each in granules if -(-(padded - padding) // each) * each == padded)
+        granule = next(fills, longest) if longest > 1 else 1
+        sizes[dims[label]] -= min(padding, granule - 1, padded - 1)
     halos = ((dims[label], window) for label, window in design.operands[-1].windows.items())
     return Space(
         tuple(sizes),
