@@ -98,7 +98,7 @@ class ComputeMasks(Pass):
                     runs = known_runs(value)
                     intervals[value] = None if runs is None else _KeyRanges.of(runs, shape_of(value)[-1])
                 interval, dims = intervals[value], _dims(generic, operand)
-                if interval is None or dims is None:
+                if interval is None or dims is None or not _is_expressible(interval, element_of(value)):
                     continue
                 with ir.InsertionPoint(op), op.location:
                     _read(op, operand, _computed(generic, interval, *dims, element_of(value)))
@@ -110,6 +110,12 @@ def _is_large(op: ir.Operation, value: ir.Value) -> bool:
     target = target_of(op)
     size = default_bytes(target, shape_of(value), element_of(value))
     return pass_cost(target, size, size) > _WAITS * wait_cost(target)
+
+
+def _is_expressible(interval: _KeyRanges, element: str) -> bool:
+    """Return whether operations of the type exist: the device selects between numbers of f16, and multiplies f32."""
+    numbers = interval.inside, interval.outside
+    return element == "f16" or (element == "f32" and 0 in numbers and bool(np.isfinite(numbers).all()))
 
 
 def _dims(generic: Structured, operand: int) -> tuple[int, int] | None:
@@ -126,7 +132,7 @@ def _computed(generic: Structured, interval: _KeyRanges, rows: int, keys: int, e
     """Build the mask with all dims of an operation."""
     shape, every = generic.extents, tuple(range(len(generic.extents)))
     middle = shape[keys] // 2
-    position = "f16" if middle <= _EXACT else "f32"
+    position = "f16" if middle <= _EXACT and element == "f16" else "f32"
     # The comparison of the complement gives 1 outside.
     is_inside = interval.inside != 0
 
@@ -145,13 +151,15 @@ def _computed(generic: Structured, interval: _KeyRanges, rows: int, keys: int, e
     mask = parts[0]
     if len(parts) == 2:
         mask = build("mul" if is_inside else "maximum", parts, [every, every], position)
-    if position != "f16":
-        mask = build("fp32todl16", [mask], [every], "f16")
-    if {interval.inside, interval.outside} == {0, 1} and element == "f16":
-        return mask
     chosen, other = interval.inside, interval.outside
     if not is_inside:
         chosen, other = other, chosen
+    if position != element:
+        mask = build("fp32todl16", [mask], [every], "f16")
+    if (chosen, other) == (1, 0):
+        return mask
+    if element == "f32":
+        return build("mul", [mask, _numbers(np.array(chosen), element)], [every, ()], element)
     scalars = [_numbers(np.array(number), element) for number in (chosen, other)]
     return build("where3", [mask, *scalars], [every, (), ()], element)
 

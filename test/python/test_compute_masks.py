@@ -64,6 +64,20 @@ def test_positions_that_are_not_exact_in_16_bits_are_f32() -> None:
     assert is_computed
 
 
+@pytest.mark.parametrize("low, is_computed", [(-100.0, True), (1.0, True), (-float("inf"), False)])
+def test_a_mask_of_f32(low: float, is_computed: bool) -> None:
+    """The device selects only between numbers of 16 bits, so a mask of f32 is a multiple of a comparison."""
+    mask = torch.where(INTERVALS["window"](ROWS, KEYS), low, 0.0)
+    scores = torch.randn(ROWS, KEYS, generator=torch.Generator().manual_seed(1))
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x + mask).abs()
+
+    program = spyre_mlir.compile(AppliedFunction(function), (scores,))
+    assert torch.equal(program(scores), function(scores))
+    assert any(remark.pass_name == "compute-masks" for remark in program.pass_remarks) == is_computed
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_masks_stay_constants(name: str) -> None:
     _, is_computed = _compiled(OTHERS[name](ROWS, KEYS), KEYS, additive=False)
