@@ -149,20 +149,15 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
 
 def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses | None:
     """Return the partial accesses to a buffer, from its uses in program order; None if all uses access all of it."""
-    # A writer is preferred as the holder: readers have to follow its distribution.
-    holder = next(((user, operand) for user, operand in uses if operand == user.output and user.fills), None)
-    for user, operand in uses if holder is None else ():
-        # A shuffle reads from any core, and a moving operand is several slices: neither has one distribution.
-        if operand == user.output or user.opcode == SHUFFLE or operand in user.moving:
-            continue
-        view, layout = _accessed_view(user, operand), stick.layout_of(root.type, user.space.target)
-        if layout is not None and view is not None:
-            sticks = layout.bytes // user.space.target.stick_bytes
-            every = ((layout.elements_per_stick, sticks),) if sticks > 1 else ()
-            if view.regions == (CoreRegion(0, every),):
-                holder = user, operand
-                break
+    writers = [(user, operand) for user, operand in uses if operand == user.output and user.fills]
+    holder = writers[0] if writers else None
+    # A writer is preferred as the holder: readers have to follow its distribution. But a reader may access padding
+    # that no operation writes, for example rows of a matmul beyond the last: then parts of its region are written.
+    if not any(_covers(root, *writer) for writer in writers):
+        readers = (use for use in uses if use[1] != use[0].output and _covers(root, *use))
+        holder = next(readers, holder)
     written = any(operand == user.output and not user.fills for user, operand in uses)
+    written = written or (bool(writers) and holder not in writers)
     if written:
         return PartialAccesses(written, holder)
     whole = None if holder is None else _accessed_view(*holder)
@@ -172,6 +167,18 @@ def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses 
         if operand != user.output and not is_whole:
             return PartialAccesses(written, holder)
     return None
+
+
+def _covers(root: ir.Value, user: Divided, operand: int) -> bool:
+    """Return whether an operation accesses all sticks of a buffer at once, padding included."""
+    # A shuffle reads from any core, and a moving operand is several slices: neither has one distribution.
+    if (user.opcode == SHUFFLE and operand != user.output) or operand in user.moving:
+        return False
+    layout, view = stick.layout_of(root.type, user.space.target), _accessed_view(user, operand)
+    if layout is None or view is None:
+        return False
+    sticks = layout.bytes // user.space.target.stick_bytes
+    return view.regions == (CoreRegion(0, ((layout.elements_per_stick, sticks),) if sticks > 1 else ()),)
 
 
 def _accessed_view(user: Divided, operand: int) -> CoreView | None:

@@ -158,7 +158,7 @@ def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
 def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
     """Return the source of a chain of views, and the dim of the source that is ``dim`` of the value.
 
-    None through a slice, and for a source that ops other than its defining op write to: insertions, a loop.
+    None through a slice of the dim, and for a source that ops other than its defining op write to: insertions, a loop.
     """
     root, dim = _viewed_dim(value, dim)
     op = None if root is None else defining_op(root)
@@ -178,12 +178,16 @@ def is_written_at_an_index(value: ir.Value, dim: int) -> bool:
 
 
 def _viewed_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
-    """Return the source of a chain of views, and its dim that is ``dim`` of the value; None through a slice."""
+    """Return the source of a chain of views, and its dim that is ``dim`` of the value; None if a slice cuts it."""
     while (op := defining_op(value)) is not None and op.name in VIEWS:
         if op.name == "linalg.transpose":
             dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
         elif op.name == "tensor.extract_slice":
-            return None, 0
+            sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+            dropped = dropped_dims(sizes, shape_of(op.results[0]))
+            dim = [kept for kept in range(len(sizes)) if kept not in dropped][dim]
+            if sizes[dim] != shape_of(op.operands[0])[dim]:
+                return None, 0
         elif op.name == "sdsc.windows":
             slid = list(ir.DenseI64ArrayAttr(op.attributes["dims"]))
             sources = range(len(shape_of(op.operands[0])))

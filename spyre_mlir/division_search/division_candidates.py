@@ -238,17 +238,32 @@ class _CandidateLists:
                 if view is not None and None not in view.regions:
                     views.setdefault(view, (self.ops[index].space, operand, candidate.division))
         for index, operand in buffer.accesses:
-            space = self.ops[index].space
-            for view, source in views.items():
-                if not self._is_open(index):
-                    break
-                mapping = None
-                if _first_element(view) == space.footprint(operand).offset:
-                    mapping = matching_division(space, operand, view, buffer.in_parts)
-                if mapping is None and buffer.in_parts:
-                    mapping = same_slices(space, operand, *source)
-                if mapping is not None:
-                    self.add(index, mapping)
+            if self._is_open(index):
+                mappings = self._matching(index, operand, views, buffer.in_parts)
+                # Of more views than there is room for, the fastest divisions remain.
+                for position in work_division.by_on_chip_cost(
+                    self.ops[index].opcode, self.ops[index].space, tuple(splits for splits, _ in mappings)
+                ):
+                    self.add(index, mappings[position])
+
+    def _matching(
+        self,
+        index: int,
+        operand: int,
+        views: dict[CoreView, tuple[Space, int, Division]],
+        in_parts: bool,
+    ) -> list[Mapping]:
+        """Return the mappings with which an operation accesses an operand in one of ``views``."""
+        space, found = self.ops[index].space, dict[Mapping, None]()
+        for view, source in views.items():
+            mapping = None
+            if _first_element(view) == space.footprint(operand).offset:
+                mapping = matching_division(space, operand, view, in_parts)
+            if mapping is None and in_parts:
+                mapping = same_slices(space, operand, *source)
+            if mapping is not None:
+                found[mapping] = None
+        return list(found)
 
     def _is_open(self, index: int) -> bool:
         return not self.ops[index].fixed and len(self.candidates[index]) < self.limit

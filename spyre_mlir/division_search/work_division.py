@@ -152,6 +152,14 @@ def _on_chip_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float
     return np.zeros(splits.shape[1]) + np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def by_on_chip_cost(opcode: str, space: Space, splits: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Return the positions of ``splits`` by rising time with all operands in LX; equal times keep their order."""
+    if len(splits) < 2 or space.symbolic:
+        return tuple(range(len(splits)))
+    return tuple(np.argsort(_on_chip_cost(opcode, space, np.array(splits).T), kind="stable").tolist())
+
+
 def reaching_splits(
     opcode: str,
     space: Space,

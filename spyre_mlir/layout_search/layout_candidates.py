@@ -232,7 +232,9 @@ def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
         if dim is not None:
             granules[dim] = max(granules[dim], count)
     # The division over cores is decided later and depends on the layouts: it cannot shorten the tile here.
-    dims_of_tile = OperationDims(DEVICE_OPS[assignment.opcode].kind, signature.iteration.present)
+    # The rows of a matmul with swapped operands are the rows of its second operand.
+    in_order = signature.iteration.reordered(assignment.inputs)
+    dims_of_tile = OperationDims(DEVICE_OPS[assignment.opcode].kind, in_order.present)
     tile = dims_of_tile.tile(sizes, granules)
     return OpLayout(
         assignment,

@@ -9,7 +9,7 @@ trip counts of the loops around it).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from spyre_mlir.layout.rules import Iteration
@@ -191,10 +191,10 @@ class LoopResult(TensorNode):
 
 
 class Graph:
-    """Nodes in program order, for a target."""
+    """Nodes in program order, for a target. ``barred`` has orders of operands that nodes, by number, must not have."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, barred: Mapping[int, tuple[int, ...]] | None = None) -> None:
+        self.target, self.barred = target, barred or {}
         self.nodes: list[TensorNode] = []
 
     def add(self, node: TensorNode) -> int:

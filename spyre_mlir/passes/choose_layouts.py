@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from spyre_mlir import problems
 from spyre_mlir.analysis import loops
@@ -57,6 +57,7 @@ from spyre_mlir.records import Statement, dataclass
 from spyre_mlir.remarks import WARNING, RemarkEmitter, Remarks
 from spyre_mlir.rewriting.outlining import set_function_type
 from spyre_mlir.rewriting.tensor_builders import empty_like, retyped
+from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
 
 
@@ -76,6 +77,20 @@ class ChosenLayouts(Statement):
         is_proven = self.cost <= self.bound
         proof = "no other choice takes less" if is_proven else f"no choice takes less than {bound} ns"
         return f"{self.tensors} tensors; conversions between layouts take {converted} of {cost} ns; {proof}"
+
+
+#: Costs of layouts up to which a plan is evaluated, as a multiple of the least cost.
+_NEARLY = 1.02
+
+
+def _orders_of_matmuls(plan: LayoutPlan) -> dict[int, tuple[int, ...]]:
+    """Return the order of the operands of each matmul of a plan, by the number of its tensor."""
+    assignments = {
+        number: decision.state.produced.op_layout.assignment
+        for number, decision in enumerate(plan.decisions)
+        if decision.state.produced.op_layout is not None
+    }
+    return {number: each.inputs for number, each in assignments.items() if KINDS[each.opcode] is Kind.MATMUL}
 
 
 @dataclass(frozen=True)
@@ -119,26 +134,35 @@ class ChooseLayouts(EvaluatingPass):
             self._lay_out(*self._compared(func, evaluator))
 
     def _planned(
-        self, func: ir.Operation, *, by_price: bool, in_lx: bool = True
+        self,
+        func: ir.Operation,
+        *,
+        by_price: bool,
+        in_lx: bool = True,
+        barred: Mapping[int, tuple[int, ...]] | None = None,
     ) -> tuple[LayoutGraph, LayoutPlan]:
-        source = LayoutGraph(func, by_price=by_price, in_lx=in_lx)
+        source = LayoutGraph(func, by_price=by_price, in_lx=in_lx, barred=barred)
         return source, self._choose(source)
 
     def _compared(self, func: ir.Operation, evaluator: Evaluator) -> tuple[LayoutGraph, LayoutPlan]:
         """Return the plan with the shortest timeline after the rest of the pipeline.
 
         The cost of layouts is only a part of the cost: their effect on divisions and loads is known only then. So the
-        plan is compared with the plan for the default layouts of inputs, and with the plan for tensors that all pass
-        through device memory, if that has other conversions.
+        plan is compared with the plan for the default layouts of inputs, with the plan for tensors that all pass
+        through device memory, if that has other conversions, and with the plan for matmuls with their operands in the
+        other order, if that costs nearly as little.
         """
         by_price = self.argument_layouts == "price"
         source, plan = self._planned(func, by_price=by_price)
-        others = list[tuple[str, dict[str, bool]]]()
+        others = list[tuple[str, dict[str, Any]]]()
         in_memory = {"by_price": by_price, "in_lx": False}
         if _converted(self._planned(func, **in_memory)[1]) != _converted(plan):
             others.append(("costs of transfers for all tensors", in_memory))
         if has_arguments_by_price(source, plan, self.stick_outermost):
             others.append(("inputs keep the default layout", {"by_price": False}))
+        turned = {"by_price": by_price, "barred": _orders_of_matmuls(plan)}
+        if turned["barred"] and self._planned(func, **turned)[1].cost <= _NEARLY * plan.cost:
+            others.append(("operands of matmuls in the other order", turned))
         costs = [self._time(func, evaluator, **options) for _, options in others]
         if not any(costs):
             return source, plan
@@ -153,7 +177,7 @@ class ChooseLayouts(EvaluatingPass):
         self.remark(func, "argument layouts", text)
         return self._planned(func, **chosen[1])
 
-    def _time(self, func: ir.Operation, evaluator: Evaluator, **options: bool) -> ProgramCost | None:
+    def _time(self, func: ir.Operation, evaluator: Evaluator, **options: Any) -> ProgramCost | None:
         """Evaluate a copy of a function; None if no such layouts exist, or the rest of the pipeline refuses them."""
         module = module_of(func)
         # Remarks about a copy are not remarks about the program.

@@ -23,7 +23,7 @@ from spyre_mlir.cost.cost_model import compute_ns, lx_saving_ns, operation_cost,
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
-from spyre_mlir.division.ownership import CoreView
+from spyre_mlir.division.ownership import CoreView, local_bytes
 from spyre_mlir.division_search.division_candidates import (
     BufferAccess,
     BufferPlacement,
@@ -41,7 +41,7 @@ from spyre_mlir.division_search.joint_choice import JointProblem, JointTable, Jo
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator, NoEvaluator
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting import clones
@@ -63,7 +63,8 @@ class JointDivision:
     """The division of each operation and the placement of each buffer (None: device memory).
 
     ``before`` and ``after`` are nanoseconds: with the original divisions and the best placements of buffers, and with
-    this choice. No choice of these candidates takes less than ``bound``.
+    this choice. No choice of these candidates takes less than ``bound``. LX has no room for the buffers ``crowded``
+    among the others that the choice places there.
     """
 
     candidates: tuple[DivisionCandidate, ...]
@@ -71,6 +72,7 @@ class JointDivision:
     before: float
     after: float
     bound: float
+    crowded: frozenset[int] = frozenset()
 
 
 class DivisionProblem:
@@ -99,29 +101,52 @@ class DivisionProblem:
         ]
 
     def divide(
-        self, capacity: int, relayouts: bool, algorithm: str = "lagrangian", limit_ns: float = math.inf
+        self,
+        capacity: int,
+        relayouts: bool,
+        algorithm: str = "lagrangian",
+        limit_ns: float = math.inf,
+        *,
+        together: bool = False,
     ) -> JointDivision:
         """Return the best choice with buffers of at most ``capacity`` bytes per core; ``relayouts`` allows the ring.
 
-        If no choice takes less than ``limit_ns``, the search may end with another choice.
+        If no choice takes less than ``limit_ns``, the search may end with another choice. The search places each buffer
+        independently. With ``together``, it is repeated without the buffers for which LX has no room at once.
         """
-        return _JointSearch(self, capacity, relayouts).solve(algorithm, limit_ns)
+        first = joint = _JointSearch(self, capacity, relayouts).solve(algorithm, limit_ns)
+        in_place, excluded = frozenset[int](), frozenset[int]()
+        for _ in range(_REPAIRS):
+            if not (together and joint.crowded):
+                break
+            # A relayout needs room for its result, so a buffer loses its relayouts before its place.
+            moved = {number for number in joint.crowded if _is_relayout(joint.placements[number])}
+            in_place, excluded = in_place | moved, excluded | joint.crowded - moved
+            joint = _JointSearch(self, capacity, relayouts, in_place, excluded).solve(algorithm, limit_ns)
+        return replace(joint, before=first.before, bound=first.bound)
 
 
 class _JointSearch:
     """The search over division candidates and placements of buffers; the first state of a buffer is device memory."""
 
-    def __init__(self, problem: DivisionProblem, capacity: int, relayouts: bool) -> None:
+    def __init__(
+        self,
+        problem: DivisionProblem,
+        capacity: int,
+        relayouts: bool,
+        in_place: frozenset[int] = frozenset(),
+        excluded: frozenset[int] = frozenset(),
+    ) -> None:
         self.ops, self.buffers = problem.ops, problem.buffers
         self.candidates, self.accesses = problem.candidates, problem.accesses
         self.placements = [
             placements_of(
                 accesses,
                 BufferSource(buffer.from_host, buffer.result, buffer.space, buffer.holder),
-                capacity,
-                relayouts,
+                0 if number in excluded else capacity,
+                relayouts and number not in in_place,
             )
-            for buffer, accesses in zip(self.buffers, self.accesses, strict=True)
+            for number, (buffer, accesses) in enumerate(zip(self.buffers, self.accesses, strict=True))
         ]
         # Placements and times of a choice are requested several times before the next choice.
         self._evaluated: dict[tuple[int, ...], tuple[list[BufferPlacement | None], JointTimes]] = {}
@@ -146,7 +171,53 @@ class _JointSearch:
         before, after = (self._evaluate(chosen)[1].total_ns for chosen in (problem.as_is, states))
         candidates = (options[state] for options, state in zip(self.candidates, states, strict=False))
         placements = self._evaluate(states)[0]
-        return JointDivision(tuple(candidates), tuple(placements), before, after, min(bound, after))
+        crowded = self._crowded(states, placements)
+        return JointDivision(tuple(candidates), tuple(placements), before, after, min(bound, after), crowded)
+
+    def _crowded(self, states: Sequence[int], placements: Sequence[BufferPlacement | None]) -> frozenset[int]:
+        """Return the buffers for which LX has no room while all others are there, the largest for the longest time.
+
+        A result of a pointwise operation may take the place of an operand of equal size that nothing reads later.
+        """
+        if not self.ops:
+            return frozenset()
+        sizes: dict[int, int] = {}
+        for number, placement in enumerate(placements):
+            if placement is not None:
+                sizes[number] = self._bytes_of(number, placement, states)
+        made = {
+            buffer.accesses[0][0]: sizes[number]
+            for number, buffer in enumerate(self.buffers)
+            if number in sizes and not buffer.from_host
+        }
+        ends = list[tuple[int, int, int]]()
+        for number, size in sizes.items():
+            positions = [index for index, _ in self.buffers[number].accesses]
+            first, last = min(positions), max(positions)
+            is_replaced = KINDS[self.ops[last].opcode] is Kind.POINTWISE and made.get(last) == size
+            ends.append((first, last if is_replaced and last > first else last + 1, number))
+        used, room = np.zeros(len(self.ops), np.int64), self.ops[0].space.target.usable_lx_bytes
+        crowded = set[int]()
+        for first, end, number in sorted(ends, key=lambda each: sizes[each[2]] * (each[1] - each[0])):
+            if used[first:end].max() + sizes[number] > room:
+                crowded.add(number)
+            else:
+                used[first:end] += sizes[number]
+        return frozenset(crowded)
+
+    def _bytes_of(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
+        """Return the bytes per core of a buffer in LX, with its copy if a relayout makes one."""
+        total = 0
+        views = {placement.view, placement.relayout_view} - {None}
+        for access, (index, operand) in zip(
+            self.accesses[number], self.buffers[number].accesses, strict=True
+        ):
+            view = self._view(access, index, states)
+            if view in views:
+                views.discard(view)
+                division = self.candidates[index][states[index]].division
+                total += local_bytes(self.ops[index].space, operand, division)
+        return total
 
     def _placement(self, number: int, states: Sequence[int]) -> BufferPlacement | None:
         """Return the placement of a buffer, without copies and relayouts that no reader needs.
@@ -293,6 +364,9 @@ def _placement_table(copies: int, placements: Placements) -> Table:
     return table
 
 
+#: How often a search is repeated without the buffers for which LX has no room.
+_REPAIRS = 2
+
 #: A plan, and the cost of the function with it; None if it is unknown, or if the rest of the pipeline refuses it.
 _Attempt = tuple[JointDivision, ProgramCost | None]
 
@@ -306,10 +380,12 @@ class _PlannedFunction:
     buffers: tuple[int, ...]
 
     @scope("joint division")
-    def divide(self, algorithm: str, relayouts: bool, limit_ns: float, parts: int = 1) -> JointDivision:
-        """Return the joint division in which each buffer is at most 1 / ``parts`` of LX."""
+    def divide(
+        self, algorithm: str, relayouts: bool, limit_ns: float, parts: int = 1, *, together: bool = False
+    ) -> JointDivision:
+        """Return the joint division in which each buffer is at most 1 / ``parts`` of LX, or all fit ``together``."""
         capacity = self.usage.memory.target.usable_lx_bytes // parts
-        return self.problem.divide(capacity, relayouts, algorithm, limit_ns)
+        return self.problem.divide(capacity, relayouts, algorithm, limit_ns, together=together)
 
 
 @dataclass(frozen=True)
@@ -364,6 +440,7 @@ class JointPlanning(EvaluatingPass):
         is_pinned = any(pins_of(user.op).relayout for user in usage.ops)
         attempts: list[_Attempt] = []
         unplanned: ProgramCost | None = None
+        is_evaluated = self.compare and not is_pinned and not isinstance(evaluator, NoEvaluator)
         # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
         # can find a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
@@ -375,7 +452,9 @@ class JointPlanning(EvaluatingPass):
             # The bound holds for the plans without the ring, too.
             if attempts and attempts[0][0].bound >= limit_ns:
                 break
-            joint, planned = plan.divide(self.joint_division, relayouts, limit_ns), None
+            together = not is_evaluated
+            joint = plan.divide(self.joint_division, relayouts, limit_ns, together=together)
+            planned = None
             changes = any(
                 candidate.division.owners != user.division.owners
                 for user, candidate in zip(usage.ops, joint.candidates, strict=True)
@@ -441,11 +520,15 @@ class JointPlanning(EvaluatingPass):
         if planned is None or planned.nanoseconds <= joint.after:
             return joint, planned
         # It takes longer than predicted: placements are chosen independently, and LX had no capacity for all.
-        smaller = plan.divide(self.joint_division, relayouts, planned.nanoseconds, parts=2)
-        if smaller.after >= planned.nanoseconds or _has_equal_changes(joint, smaller):
-            return joint, planned
-        attempt = replace(smaller, bound=joint.bound), self._evaluated(plan, smaller, evaluator)
-        return _better((joint, planned), attempt)
+        best: _Attempt = (joint, planned)
+        for smaller in (
+            plan.divide(self.joint_division, relayouts, planned.nanoseconds, parts=2),
+            plan.divide(self.joint_division, relayouts, planned.nanoseconds, together=True),
+        ):
+            if smaller.after < planned.nanoseconds and not _has_equal_changes(joint, smaller):
+                attempt = replace(smaller, bound=joint.bound), self._evaluated(plan, smaller, evaluator)
+                best = _better(best, attempt)
+        return best
 
     def _evaluated(
         self, plan: _PlannedFunction, joint: JointDivision | None, evaluator: Evaluator
