@@ -80,7 +80,7 @@ class ChosenLayouts(Statement):
 
 
 #: Costs of layouts up to which a plan is evaluated, as a multiple of the least cost.
-_NEARLY = 1.02
+_NEARLY = 1.1
 
 
 def _orders_of_matmuls(plan: LayoutPlan) -> dict[int, tuple[int, ...]]:

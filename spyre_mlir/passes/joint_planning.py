@@ -114,20 +114,20 @@ class DivisionProblem:
         If no choice takes less than ``limit_ns``, the search may end with another choice. The search places each buffer
         independently. With ``together``, it is repeated without the buffers for which LX has no room at once.
         """
-        first = joint = _JointSearch(self, capacity, relayouts).solve(algorithm, limit_ns)
-        in_place, excluded = frozenset[int](), frozenset[int]()
-        for _ in range(_REPAIRS):
-            if not (together and joint.crowded):
-                break
-            # A relayout needs room for its result, so a buffer loses its relayouts before its place.
-            moved = {number for number in joint.crowded if _is_relayout(joint.placements[number])}
-            in_place, excluded = in_place | moved, excluded | joint.crowded - moved
-            joint = _JointSearch(self, capacity, relayouts, in_place, excluded).solve(algorithm, limit_ns)
-        return replace(joint, before=first.before, bound=first.bound)
+        joint = _JointSearch(self, capacity, relayouts).solve(algorithm, limit_ns)
+        if not (together and joint.crowded):
+            return joint
+        # A relayout needs room for its result, so a buffer loses its relayouts before its place.
+        moved = frozenset(number for number in joint.crowded if _is_relayout(joint.placements[number]))
+        search = _JointSearch(self, capacity, relayouts, moved, joint.crowded - moved)
+        return replace(search.solve(algorithm, limit_ns), before=joint.before, bound=joint.bound)
 
 
 class _JointSearch:
-    """The search over division candidates and placements of buffers; the first state of a buffer is device memory."""
+    """The search over division candidates and placements of buffers; the first state of a buffer is device memory.
+
+    Buffers ``in_place`` have no relayouts, and ``excluded`` buffers no place in LX.
+    """
 
     def __init__(
         self,
@@ -364,9 +364,6 @@ def _placement_table(copies: int, placements: Placements) -> Table:
     return table
 
 
-#: How often a search is repeated without the buffers for which LX has no room.
-_REPAIRS = 2
-
 #: A plan, and the cost of the function with it; None if it is unknown, or if the rest of the pipeline refuses it.
 _Attempt = tuple[JointDivision, ProgramCost | None]
 
@@ -452,8 +449,7 @@ class JointPlanning(EvaluatingPass):
             # The bound holds for the plans without the ring, too.
             if attempts and attempts[0][0].bound >= limit_ns:
                 break
-            together = not is_evaluated
-            joint = plan.divide(self.joint_division, relayouts, limit_ns, together=together)
+            joint = plan.divide(self.joint_division, relayouts, limit_ns, together=not is_evaluated)
             planned = None
             changes = any(
                 candidate.division.owners != user.division.owners

@@ -34,7 +34,8 @@ def test_both_spellings_take_equal_time(heads: int, rows: int, keys: int, depth:
     """The tile of a product with swapped operands has the rows of its second operand."""
     q, k = _arrays((heads, rows, depth), (heads, keys, depth))
     columns, transposed = (
-        spyre_mlir.compile(AppliedFunction(function), (q, k)) for function in (_mean_of_columns, _mean_of_rows)
+        spyre_mlir.compile(AppliedFunction(function), (q, k))
+        for function in (_mean_of_columns, _mean_of_rows)
     )
     times = [program.metrics()["predicted_us"] for program in (columns, transposed)]
     assert max(times) <= 1.02 * min(times)
