@@ -155,13 +155,14 @@ class ChooseLayouts(EvaluatingPass):
         by_price = self.argument_layouts == "price"
         source, plan = self._planned(func, by_price=by_price)
         others = list[tuple[str, dict[str, Any]]]()
-        in_memory = {"by_price": by_price, "in_lx": False}
+        in_memory: dict[str, Any] = {"by_price": by_price, "in_lx": False}
         if _converted(self._planned(func, **in_memory)[1]) != _converted(plan):
             others.append(("costs of transfers for all tensors", in_memory))
         if has_arguments_by_price(source, plan, self.stick_outermost):
             others.append(("inputs keep the default layout", {"by_price": False}))
-        turned = {"by_price": by_price, "barred": _orders_of_matmuls(plan)}
-        if turned["barred"] and self._planned(func, **turned)[1].cost <= _NEARLY * plan.cost:
+        turned: dict[str, Any] = {"by_price": by_price, "barred": _orders_of_matmuls(plan)}
+        other = _attempted(lambda: self._planned(func, **turned)[1]) if turned["barred"] else None
+        if other is not None and other.cost <= _NEARLY * plan.cost:
             others.append(("operands of matmuls in the other order", turned))
         costs = [self._time(func, evaluator, **options) for _, options in others]
         if not any(costs):
@@ -183,10 +184,11 @@ class ChooseLayouts(EvaluatingPass):
         # Remarks about a copy are not remarks about the program.
         with Remarks().collecting(), problems.collecting(None):
             (copy,) = functions(module.operation)
-            is_possible = _is_possible(lambda: self._lay_out(*self._planned(copy, **options)))
-        return evaluator.time(module) if is_possible else None
+            planned = _attempted(lambda: self._lay_out(*self._planned(copy, **options)))
+        return evaluator.time(module) if planned is not None else None
 
-    def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> None:
+    def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> LayoutPlan:
+        """Rewrite the function with the layouts of a plan, and return the plan."""
         func, rewrite = source.func, LayoutRewrite(self, source, plan)
         rewrite.run()
         # Only after the rewrite, which adds restickifies: their results must also be padded to whole sticks.
@@ -196,6 +198,7 @@ class ChooseLayouts(EvaluatingPass):
         apply_layouts(func, layouts, Views(layouts, source.steps))
         chosen = ChosenLayouts(len(plan.decisions), _converted(plan), plan.cost, plan.bound)
         self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
+        return plan
 
     @scope("choice")
     def _choose(self, source: LayoutGraph) -> LayoutPlan:
@@ -221,15 +224,14 @@ def _converted(plan: LayoutPlan) -> float:
     return sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
 
 
-def _is_possible(lay_out: Callable[[], None]) -> bool:
-    """Call a function and return whether its layouts are possible; errors of user-defined algorithms are raised."""
+def _attempted(plan: Callable[[], LayoutPlan]) -> LayoutPlan | None:
+    """Return a plan; None if its layouts are not possible. Errors of user-defined algorithms are raised."""
     try:
-        lay_out()
+        return plan()
     except AlgorithmError:
         raise
     except (CompileError, ViewError):
-        return False
-    return True
+        return None
 
 
 def _separate_fills(func: ir.Operation) -> None:

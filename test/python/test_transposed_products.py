@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Either operand of a product may come first: layouts, padded rows in LX and room in LX do not depend on the spelling."""
+"""Either operand of a product may come first: layouts, padded rows in LX and the room in LX are the same for both."""
 
 from __future__ import annotations
 
