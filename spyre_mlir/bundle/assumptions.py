@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The assumptions about designs that no public source decides, as data.
 
-The back end is not public. Where the documents ("SuperDSC Semantics", "ldsShareInfo_ Field" and others of docs/sources.md) are silent, the compiler decides, and each decision is one entry here:
-the field of a design that it concerns, the source that was searched, and a function that finds the designs that rest on
-it. ``spyre-validate --conformance`` prints the assumptions of a bundle (docs/conformance.md).
+The back end is not public. Where the documents are silent ("SuperDSC Semantics", "ldsShareInfo_ Field" and others of
+docs/sources.md), the compiler decides, and each decision is one entry here: the field of a design that it concerns, the
+source that was searched, and a function that finds the designs that rest on it. ``spyre-validate --conformance`` prints
+the assumptions of a bundle (docs/conformance.md).
 """
 
 from __future__ import annotations

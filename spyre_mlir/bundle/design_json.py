@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from spyre_mlir.bundle import model
-from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer
+from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer, size_in_memory
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
 from spyre_mlir.errors import CompileError
@@ -204,19 +204,9 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[model.Operand, ..
     field = dsc["N_"]
     windows = {}
     for dim, pad in field[PADDING].members() if PADDING in field else ():
-        stride, dilation, before, size = (
-            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
-        )
-        kernel = pad["windowDim_"].text().removesuffix("_")
+        stride, dilation, before = (pad[name].integer() for name in ("stride_", "dilation_", "padFront_"))
+        size, kernel = size_in_memory(pad), pad["windowDim_"].text().removesuffix("_")
         _require_declared((dim, kernel), sizes, pad)
-        # Designs of this package before 2244-SdscSemantics have unneeded positions without their sum, and a total
-        # without padding.
-        if "unneededPad_" in pad or "unneededPadBack_" not in pad:
-            size -= before + sum(
-                pad[name].integer()
-                for name in ("padBack_", "unneededPadFront_", "unneededPadBack_")
-                if name in pad
-            )
         windows[dim] = model.WindowDim(sizes[kernel], stride, dilation, before, size, kernel)
         if min(stride, dilation, size) < 1 or before < 0:
             pad.fail("must have positive steps and sizes, and no negative padding")

@@ -222,7 +222,7 @@ def test_a_design_says_its_windows_as_the_public_format_does():
     assert from_json(value, "x.json", design.target) == replace(design, padding={})
 
 
-@pytest.mark.parametrize("name", ["conv2d", "maxpool"])
+@pytest.mark.parametrize("name", ["conv2d", "maxpoolfwd"])
 def test_designs_that_count_positions_in_memory_are_read(name):
     """Designs of this package had the total without padding, and coordinates without a type of padding."""
     design = design_of(name)
