@@ -16,7 +16,8 @@ bindings print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.p
 * ``ktdp.load`` and ``ktdp.store`` move a tile.
 * ``ktdp.inter_tile_produce`` offers tensors to the cores of a group, and one other operation delivers them: it waits
   for the producers and combines (``reduce``), copies (``consume``), concatenates (``gather``), splits (``scatter``), or
-  splits and concatenates (``all_to_all``) their tensors. Nothing else synchronises cores.
+  splits and concatenates (``all_to_all``) their tensors ("Inter-tile communications in KTIR"). Nothing else
+  synchronises cores.
 * ``ktdp.runtime_arg_extract`` returns the value, granularity or upper bound of a run-time argument.
 
 Programs of other writers have sizes, strides and symbols of sets that are values; they are the last operands.

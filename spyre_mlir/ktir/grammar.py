@@ -82,6 +82,9 @@ FORMS: dict[str, GrammarForm] = {
         "ktdp.runtime_arg_extract value from %a : <index> -> index", "f921b1f"
     ),
     "SpyreOp": GrammarForm("spyreop.exp %x : f16", "029662e"),
+    "SpyreOp with attributes": GrammarForm(
+        "spyreop.slice_reduction %x {reduction_kind = #spyreop.reduction_kind<add>} : T -> T", "c895735"
+    ),
     "SpyreOp without types": GrammarForm("spyreop.addi32toi32 %x, %y", "029662e"),
     "SpyreOp with keywords": GrammarForm("spyreop.softplus %x beta 0.2 threshold 0.1 : f16", "029662e"),
 }

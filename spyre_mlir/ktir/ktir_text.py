@@ -208,9 +208,10 @@ _RUNTIME_TYPE = re.compile(r"!ktdp\.runtime_arg<([^>\"]*)>")
 _SPACE = re.compile(r"#ktdp\.(?:spyre_)?memory_space<\s*(\w+)\s*(?:,\s*(?:ct_id|core)\s*=\s*(\d+)\s*)?>")
 #: The spaces of memory of other spellings.
 _SPACES = {"HBM": ktdp.GLOBAL, "DDR": ktdp.GLOBAL, "LX": ktdp.LOCAL}
+_TYPE = r"!?[\w.]+(?:<[^<>]*>)?"
 _SPYREOP = re.compile(
-    r"(?<![\w!\"])spyreop\.(\w+)[ \t]+(%[\w#]+(?:\s*,\s*%[\w#]+)*)((?:[ \t]+[a-z_]+[ \t]+[\w.+-]+)*)"
-    r"(?:\s*:\s*(!?[\w.]+)(?:\s*->\s*(!?[\w.]+))?)?"
+    r"(?<![\w!\"#])spyreop\.(\w+)[ \t]+(%[\w#]+(?:\s*,\s*%[\w#]+)*)((?:[ \t]+[a-z_]+[ \t]+[\w.+-]+)*)"
+    rf"(?:[ \t]*\{{([^}}]*)\}})?(?:\s*:\s*({_TYPE})(?:\s*->\s*({_TYPE}))?)?"
 )
 
 
@@ -305,7 +306,15 @@ class _GenericForm:
             missing = self.text.count("\n", match.start(), begin) - form.count("\n")
             done.append(form + "\n" * missing)
         done.append(self.text[begin:])
-        text = _TILE_TYPE.sub(r"!ktdp.access_tile<tensor<\1index>>", "".join(done))
+        self.text = "".join(done)
+        # Types of futures outside of the operations, as of arguments of functions.
+        for match in reversed(list(re.finditer(r"!ktdp\.tile_future(?=<)", self.text))):
+            end = self.closing(match.end(), "<", ">")
+            body = " ".join(self.text[match.end() + 1 : end - 1].split())
+            if not body.endswith('"'):
+                self.position = match.start()
+                self.text = self.text[: match.start()] + self._future(body) + self.text[end:]
+        text = _TILE_TYPE.sub(r"!ktdp.access_tile<tensor<\1index>>", self.text)
         text = _RUNTIME_TYPE.sub(r'!ktdp.runtime_arg<"\1">', text)
         return _SPACE.sub(lambda space: f'"{_space(space)}"', text)
 
@@ -596,9 +605,10 @@ class _GenericForm:
 
     def _spyreop(self, match: re.Match[str]) -> str:
         """Rewrite an op of ``spyreop`` to generic form; its type follows, or is part of its name."""
-        name, operands, keywords, source, result = match.groups()
+        name, operands, keywords, dictionary, source, result = match.groups()
         numbers = re.findall(r"([a-z_]+)\s+([\w.+-]+)", keywords)
-        attributes = f" {{{', '.join(f'{key} = {number}' for key, number in numbers)}}}" if numbers else ""
+        parts = [*(f"{key} = {number}" for key, number in numbers), *([dictionary] if dictionary else [])]
+        attributes = f" {{{', '.join(parts)}}}" if parts else ""
         named = re.search(r"(i\d+)to(i\d+)$", name)
         if source is None and named is not None:
             source, result = named.groups()

@@ -91,6 +91,7 @@ TEXTS = {
     "value of a run-time argument": f"{RUNTIME}<index>\n"
     "%y = ktdp.runtime_arg_extract value from %z : <index> -> index",
     "SpyreOp": "%c = arith.constant 1.0 : f16\n%z = spyreop.realdiv %c, %c : f16",
+    "SpyreOp with attributes": f"%z = spyreop.slice_reduction %x {{kind = #spyreop.kind<add>}} : {T}",
     "SpyreOp without types": "%c = arith.constant 1 : i32\n%z = spyreop.addi32toi32 %c, %c",
     "SpyreOp with keywords": "%c = arith.constant 1.0 : f16\n%z = spyreop.softplus %c beta 0.2 threshold 0.1 : f16",
 }  # fmt: skip
@@ -147,6 +148,14 @@ def test_each_form_has_an_example_and_a_row_in_the_reference():
     page = importlib.import_module("references").pages()["ktir-forms"]
     sys.path.pop(0)
     assert re.findall(r"^\| ([^|`]+) \|", page, re.MULTILINE)[1:] == list(FORMS)
+
+
+def test_a_future_is_an_argument_of_a_function():
+    text = f"func.func @main(%f: !ktdp.tile_future<({T}, tensor<8xi32>), groups = {GROUPS}>) {{ return }}"
+    with context() as active:
+        assert "!ktdp.tile_future<(tensor<1x64xf16>, tensor<8xi32>), groups" in to_text(
+            parse_ktir(text, active)
+        )
 
 
 #: Core 0 and core 1 store to their LX, and core 1 or 3 reads the LX of core 0 after a delivery.
