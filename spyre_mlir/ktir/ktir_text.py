@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import NoReturn
 
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import ktdp, parsed
@@ -66,7 +67,8 @@ def to_text(module: ir.Module | ir.Operation, form: str = NEWEST) -> str:
                 heads.append(len(lines) - 2)
         elif match := _CLOSING.match(line):
             head = heads.pop()
-            lines[head] = _between_cores(lines[head], *match.groups()[1:], form)
+            _, attributes, types, results = match.groups()
+            lines[head] = _between_cores(lines[head], attributes, types, results, form)
             lines += [match[1] + "}", ""]
         else:
             lines += _structure(line)
@@ -266,7 +268,7 @@ class _GenericForm:
         # Operations that compute operands, before the current operation.
         self.operands: list[str] = []
         # The tuple of the tensors that the current operation has as results, with its type and their types.
-        self.results: tuple[str, str, str] | None = None
+        self.results: list[tuple[str, str, str]] = []
 
     def rewritten(self) -> str:
         """Return the text in generic form."""
@@ -286,7 +288,7 @@ class _GenericForm:
             if prefix in ("!", "#", '"') or match.start() < begin:
                 continue
             done.append(self.text[begin : match.start()])
-            self.position, self.operands, self.results = match.end(), [], None
+            self.position, self.operands, self.results = match.end(), [], []
             if match[1] in ktdp.DELIVERIES:
                 form = self.delivery(match[1])
             elif match[1] in _OPERATIONS:
@@ -297,8 +299,7 @@ class _GenericForm:
             written = re.search(r"%[\w:, %]+=\s*$", done[-1])
             start = len(done[-1]) if written is None else written.start()
             head, names = done[-1][:start], done[-1][start:]
-            if self.results is not None:
-                name, type_, types = self.results
+            for name, type_, types in self.results:
                 form += f" {names}{_CAST} {name} : {type_} to {types}"
                 names = f"{name} = "
             done[-1] = f"{head}{''.join(f'{operation} ' for operation in self.operands)}{names}"
@@ -384,17 +385,17 @@ class _GenericForm:
 
     def _future(self, body: str) -> str:
         """Return the type of a future, which has its groups as a text in the dialect."""
-        *types, groups = [part.strip() for part in split_outside(body)]
+        parts = [part.strip() for part in split_outside(body)]
+        types, groups = parts[:-1], parts[-1]
         if types and types[0].startswith("("):
             types = [part.strip() for part in split_outside(types[0][1:-1])]
         set_ = re.fullmatch(r"(?:groups = )?affine_set<(.*)>", groups)
         if set_ is None or not types:
             self._refuse("future of roles", "the type of a future has its tensors and the set of its groups")
-            raise AssertionError
         tensors = types[0] if len(types) == 1 else f"tuple<{', '.join(types)}>"
         return f'!ktdp.tile_future<{tensors}, "{set_[1]}">'
 
-    def _refuse(self, form: str, message: str) -> None:
+    def _refuse(self, form: str, message: str) -> NoReturn:
         """Raise an error that names the form of the text, and why the form is not read."""
         reason = FORMS[form].reason or f"expected: {FORMS[form].example}"
         raise self.failure(self.position, f"{message} [{form} of {FORMS[form].version}; {reason}]")
@@ -437,7 +438,6 @@ class _GenericForm:
         space = _SPACE.fullmatch(written) or re.fullmatch(r'"(\w+)"()', written)
         if space is None or _space(space).partition(",")[0] not in (ktdp.GLOBAL, ktdp.LOCAL):
             self._refuse("memory space", "a view has the memory_space <global> or <ct_local>")
-            raise AssertionError
         self.expect(":")
         core = f", ct_id = {space[2]} : i64" if space[2] else ""
         sets = attributes.get("coordinate_set", "")
@@ -580,12 +580,13 @@ class _GenericForm:
         if len(operands) > 2:
             packed, kind = self.packed(operands[1:], types)
             operands, types = [operands[0], packed], [kind]
+        unpacked = []
         if len(results) > 1:
             result = f"tuple<{', '.join(results)}>"
-            unpacked = f"%ktir_{next(_COUNTER)}", result, ", ".join(results)
+            unpacked = [(f"%ktir_{next(_COUNTER)}", result, ", ".join(results))]
         before = self.operands
         body = f" ({{{self._region()}}})" if "reduce" in name else ""
-        self.operands, self.results = before, unpacked if len(results) > 1 else None
+        self.operands, self.results = before, unpacked
         shown = ", ".join(f"{key} = {value}" for key, value in sorted(attributes.items()))
         return f'"ktdp.{name}"({", ".join(operands)}){body} {{{shown}}} : ({", ".join([future, *types])}) -> {result}'
 
@@ -611,13 +612,13 @@ class _GenericForm:
         attributes = f" {{{', '.join(parts)}}}" if parts else ""
         named = re.search(r"(i\d+)to(i\d+)$", name)
         if source is None and named is not None:
-            source, result = named.groups()
+            source, result = named[1], named[2]
         elif source is None and name == "idx32toaddr":
             source = "i32"
         elif source is None:
             self.position = match.start()
             self._refuse("SpyreOp", f"'spyreop.{name}' has no type")
-        types = ", ".join([source] * operands.count("%"))
+        types = ", ".join([str(source)] * operands.count("%"))
         return f'"spyreop.{name}"({operands}){attributes} : ({types}) -> {result or source}'
 
     def _set(self) -> str:

@@ -198,7 +198,7 @@ def _times(predicted: float, measured: float) -> tuple[str, str, str]:
 def measured_bars(groups: Sequence[MeasuredGroup]) -> Iterator[tuple[str, float, float, dict[str, Any]]]:
     """Yield name, begin and length (microseconds) and details of the kernels, the first kernel at 0."""
     bars = [(bar, group) for group in groups for kernel in group.kernels for bar in kernel.bars]
-    first = min(begin for (_, begin, _), _ in bars)
+    first = min((begin for (_, begin, _), _ in bars), default=0.0)
     for (name, begin, length), group in sorted(bars, key=lambda each: each[0][1]):
         yield (
             name,
