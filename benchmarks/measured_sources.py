@@ -2,8 +2,8 @@
 """The cost model against measured times by source: each source is predicted with constants fitted to the others.
 
 The tables of AdnanHoque/torch-spyre are not part of the repository. ``SPYRE_TEST_DATA`` has them in its folder
-``measured`` under their names: ``matmul.csv``, the text tables ``diag_hmi_*_results.txt`` (wall times of products, of
-which 3 ms are the launch) and ``hierarchy_rows.csv`` (wall times of programs with and without a restickify).
+``measured`` under their names: ``matmul.csv``, the four text tables ``diag_hmi_..`` (wall times of products, of which
+3 ms are the launch) and ``hierarchy_rows.csv`` (wall times of programs with and without a restickify).
 """
 
 from __future__ import annotations

@@ -141,6 +141,12 @@ ASSUMPTIONS: dict[str, Assumption] = {
         "SuperDSC bundle specification",
         applies=_is_eight_bits,
     ),
+    "E3": Assumption(
+        "coordInfo of INPUT",
+        "the first operand of batchmatmulfp8 is in order, as the host writes it",
+        f"{_FRONT_END} has four levels of elements there, which alternate every 8 as qfp8ch writes them",
+        applies=lambda design: design.function == "batchmatmulfp8",
+    ),
     "D1": Assumption(
         "el_",
         "the last slice of a dim may be shorter, and el_ has its sizes",

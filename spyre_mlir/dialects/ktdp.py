@@ -79,7 +79,7 @@ class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
     ``%v = "ktdp.construct_memory_view"(%a) {sizes = array<i64: 4, 64>, strides = array<i64: 64, 1>,
     coordinate_set = affine_set<(d0, d1) : (..)>, memory_space = "global"} : (index) -> memref<4x64xf16>``
 
-    Sizes and strides that are values are ``DYNAMIC`` in the attributes, and follow the address in order.
+    Sizes and strides that are values, ``numbers``, are ``DYNAMIC`` in the attributes, and follow the address in order.
     """
 
     address: ext.Operand[ir.IndexType]

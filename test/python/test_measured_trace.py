@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A measured trace next to the plan: kernels of the public form join by debug handles; foreign traces are one error."""
+"""A measured trace next to the plan: kernels join by debug handles; foreign traces are one error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kernels(folder: Path, size: int) -> list[list[str]]:
 
 
 def trace(handles: list[list[str]], runs: int = 3, steps: int = 2) -> dict[str, Any]:
-    """A trace of the public form: each kernel ``runs`` times, in ``steps`` steps of 5 and 10 us .. each."""
+    """A trace in the form of torch-spyre #3354: each kernel ``runs`` times, in ``steps`` steps of 5 and 10 us .. each."""
     events: list[dict[str, Any]] = [
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 3, "args": {"External id": 1}},
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
