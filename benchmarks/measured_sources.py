@@ -25,6 +25,7 @@ from spyre_mlir.calibration import fit
 from spyre_mlir.cost.cost_model import least_ns, operation_cost
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.division_search.work_division import by_cost
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import from_order
@@ -86,7 +87,11 @@ class Products:
         return np.where([row.is_scattered for row in self.rows], far, near) + np.zeros(len(self.rows))
 
     def choice(self, target: Target) -> int:
-        return int(np.argmin(self.predicted_ns(target)))
+        """Return the choice of the search; it does not have splits whose cores of a sum are apart."""
+        near = [number for number, row in enumerate(self.rows) if not row.is_scattered]
+        space = fit.matmul_space(target, (1, *self.rows[0].sizes), fit.BLOCKS)
+        slices = np.array([(1, *self.rows[number].slices) for number in near]).T
+        return near[int(by_cost("batchmatmul", space, slices)[0])]
 
 
 @dataclass(frozen=True, eq=False)

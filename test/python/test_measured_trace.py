@@ -49,7 +49,7 @@ def kernels(folder: Path, size: int) -> list[list[str]]:
 
 
 def trace(handles: list[list[str]], runs: int = 3, steps: int = 2) -> dict[str, Any]:
-    """A trace in the form of torch-spyre #3354: each kernel ``runs`` times, in ``steps`` steps of 5 and 10 us .. each."""
+    """A trace in the form of torch-spyre #3354: each kernel ``runs`` times, in steps of 5, 10 .. us."""
     events: list[dict[str, Any]] = [
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 3, "args": {"External id": 1}},
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
