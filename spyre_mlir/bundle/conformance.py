@@ -494,6 +494,30 @@ def start_addresses(design: DesignFields) -> Iterator[Difference]:
             yield starts["data_"].path, "does not have one address for each core"
 
 
+def symbols(design: DesignFields) -> Iterator[Difference]:
+    """A dim that follows a run-time size has one symbol, a negative number with a name for the back end, and in each
+    half of the stage its largest size, which is a multiple of the granularity."""
+    members = design.dsc["dimToSymbolMapping_"].members() if "dimToSymbolMapping_" in design.dsc else ()
+    mapping = {dim: (only_item(field).integer_text(), field) for dim, field in members}
+    tags = design.body.value.get("inputSymbolsAndTags_", {})
+    for dim, (number, field) in mapping.items():
+        if number >= 0 or f"{dim}_" not in design.dsc["N_"]:
+            yield field.path, f"is not a negative number for a dim of N_, but {number} for {dim}"
+        if not isinstance(tags.get(str(number)), str) or not tags[str(number)]:
+            yield design.body.path, f"has no name for the symbol {number} in inputSymbolsAndTags_"
+    for name, half in design.stages():
+        infos = half.value.get("symbolicDimInfo_", {})
+        if infos.keys() != mapping.keys():
+            yield (
+                half.path,
+                f"has {', '.join(infos) or 'no'} symbolic dims; expected {', '.join(mapping) or 'none'}",
+            )
+        for dim, info in infos.items():
+            most, step = info.get("maxSize_", 0), info.get("granularity_", 0)
+            if step < 1 or most % step or (name == "ss_" and most != half.value.get(f"{dim}_")):
+                yield half.path, f"has {most} as the largest size of {dim} in steps of {step}"
+
+
 class Weight(enum.Enum):
     """How much a difference matters to the back end."""
 
@@ -543,6 +567,7 @@ RULES: dict[str, ConformanceRule] = {
     "work-slices": ConformanceRule(Weight.REFUSED, f"{_SEMANTICS}, Dimensions and Work Slicing", work_slices),
     "schedule": ConformanceRule(Weight.REFUSED, "coreIdToDscSchedule Field, Valid Combinations", schedule),
     "start-addresses": ConformanceRule(Weight.REFUSED, f"{_SEMANTICS}, Folding", start_addresses),
+    "symbols": ConformanceRule(Weight.REFUSED, "torch-spyre #2288, #3246; " + _EMITTER, symbols),
     "members": ConformanceRule(Weight.COSMETIC, f"{_EMITTER}, generate_sdsc", missing_members),
 }
 

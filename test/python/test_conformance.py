@@ -139,6 +139,20 @@ def convolution() -> dict:
     return json.loads(convolution_text())
 
 
+@functools.cache
+def symbolic_text() -> str:
+    x = torch.ones(256, 64).half()
+    torch._dynamo.mark_dynamic(x, 0, min=64, max=256)
+    program = spyre_mlir.compile(torch.nn.Linear(64, 128).half(), (x,), sencores=4)
+    assert program.symbolic is not None
+    return json.dumps(to_json(next(iter(program.symbolic.bundle.designs.values()))))
+
+
+def symbolic() -> dict:
+    """An operation whose rows follow a run-time size."""
+    return json.loads(symbolic_text())
+
+
 def list_absent_dims(value: dict) -> None:
     """Operands list all dims of a matmul, those that they lack at -1."""
     dsc = dsc_of(value)
@@ -259,6 +273,12 @@ FORMS = {
         "start-addresses",
         Weight.REFUSED,
     ),
+    "a run-time size without a name": (
+        symbolic,
+        lambda value: next(iter(value.values())).pop("inputSymbolsAndTags_"),
+        "symbols",
+        Weight.REFUSED,
+    ),
     "an unknown member": (matmul, lambda value: dsc_of(value).update(x_=1), "schema", Weight.REFUSED),
 }
 
@@ -324,6 +344,17 @@ def test_a_deviation_from_the_semantics_of_designs_is_found(name):
     assert check_design(value, "sdsc_0.json") == []
     change(value)
     assert any(place in finding.path for finding in check_design(value, "sdsc_0.json"))
+
+
+@pytest.mark.parametrize("member", ["maxSize_", "granularity_"])
+@pytest.mark.parametrize("half", ["ss_", "el_"])
+def test_a_run_time_size_has_a_largest_value_in_steps(half, member):
+    value = symbolic()
+    assert check_design(value, "sdsc_0.json") == []
+    ((_, info),) = dsc_of(value)["dataStageParam_"]["0"][half]["symbolicDimInfo_"].items()
+    info[member] += 1
+    (finding,) = check_design(value, "sdsc_0.json")
+    assert finding.rule == "symbols" and half in finding.path
 
 
 def swap_roles(value: dict) -> None:

@@ -128,4 +128,4 @@ def test_of_costs_within_a_percent_fewer_slices_of_the_sum_come_first():
     space = matmul_space(packaged_target(), (1, 128, 7168, 16384), BLOCKS)
     splits = np.array([(1, 1, 8, 4), (1, 1, 16, 2), (1, 32, 1, 1)]).T
     assert by_cost("batchmatmul", space, splits).tolist() == [1, 0, 2]
-    assert even_work("batchmatmul", space, tuple(splits)).parts.tolist() == [4, 2, 1]
+    assert np.array(even_work("batchmatmul", space, tuple(splits)).parts).tolist() == [4, 2, 1]
