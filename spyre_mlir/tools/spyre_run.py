@@ -357,7 +357,14 @@ def _parser() -> _common.ArgumentParser:
         "--inputs", metavar="FILE.npz", help="archive with the arrays of the inputs, as numpy.savez writes it"
     )
     text = "draw the arrays that no archive has from a generator with this seed, indices within their range"
-    parser.add_argument("--random", type=int, nargs="?", const=0, metavar="SEED", help=f"{text} (default: 0)")
+    parser.add_argument(
+        "--random",
+        type=_common.number(int, 0, 2**31),
+        nargs="?",
+        const=0,
+        metavar="SEED",
+        help=f"{text} (default: 0)",
+    )
     _common.add_output(parser, "--outputs", "FILE.npz", "write the results to this archive")
     text = "simulate DL16 as IEEE fp16, or bit by bit (default: ieee; dl16 for programs with bfloat16)"
     parser.add_argument("--numerics", choices=MODES, help=text)

@@ -143,7 +143,7 @@ def convolution() -> dict:
 def symbolic_text() -> str:
     x = torch.ones(256, 64).half()
     torch._dynamo.mark_dynamic(x, 0, min=64, max=256)
-    program = spyre_mlir.compile(torch.nn.Linear(64, 128).half(), (x,), sencores=4)
+    program: Any = spyre_mlir.compile(torch.nn.Linear(64, 128).half(), (x,), sencores=4)
     assert program.symbolic is not None
     return json.dumps(to_json(next(iter(program.symbolic.bundle.designs.values()))))
 

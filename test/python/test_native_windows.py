@@ -232,7 +232,8 @@ def test_designs_that_count_positions_in_memory_are_read(name):
     del dsc["scheduleTree_"][0]["padding_"]
     for dim, pad in dsc["N_"]["paddingSizes_"].items():
         dsc["scheduleTree_"][0]["coordinates_"]["coordInfo"][dim]["padding"] = "nopad"
-        pad.pop("unneededPad_", None), pad.pop("unneededPadFront_", None)
+        pad.pop("unneededPad_", None)
+        pad.pop("unneededPadFront_", None)
         pad.update(
             totalSize_=design.operands[0].windows[dim].size,
             unneededPadBack_=0,
