@@ -17,6 +17,9 @@ from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.target.target import Target
 
+#: The cores of the measured relayouts.
+_CORES = 32
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -66,7 +69,7 @@ class Pieces:
 class ModelRelayout:
     """A relayout of fp16 values of ``sizes``, outermost first, the last dim in the stick unless it is ``sparse``.
 
-    ``sources`` are the pieces that meet one piece of the target.
+    ``sources`` are the pieces that meet one piece of the target, ``count`` the measured relayouts of this kind.
     """
 
     name: str
@@ -76,6 +79,22 @@ class ModelRelayout:
     target: Pieces
     sources: int
     sparse: bool = False
+    count: int = 1
+
+    @property
+    def operation(self) -> str:
+        """The operation of KTIR that delivers the pieces, with its dims, by their number on both sides of each dim."""
+        pairs = {
+            label: (self.source.slices.get(label, 1), self.target.slices.get(label, 1))
+            for label in self.labels
+        }
+        coarser = [label for label, (before, after) in pairs.items() if before > after]
+        finer = [label for label, (before, after) in pairs.items() if after > before]
+        if not coarser:
+            return f"scatter {', '.join(finer)}" if finer else "consume"
+        if finer and self.target.count == _CORES:
+            return f"all_to_all {', '.join(finer)} / {', '.join(coarser)}"
+        return f"gather {', '.join(coarser)}"
 
     @property
     def labels(self) -> list[str]:
@@ -176,4 +195,44 @@ RELAYOUTS = (
     ),
     ModelRelayout("D13", "write to the cache", {"mb": 8, "out": 128}, Pieces({"out": 2, "mb": 8}), _all(1), 16),
     ModelRelayout("D14", "embedding", {"mb": 1, "out": 4096}, _all(1), Pieces({"out": 32}), 1),
+)  # fmt: skip
+
+#: The 51 measured relayouts of "Inter-tile communications in KTIR", section 9.3, by kind, and the broadcast of its
+#: table. The section has the pieces; the sizes are the sizes of Granite's values with these dims. Its 9 contiguous and
+#: 15 strided groups of four cores are the kinds with 6 and 3, and with 15 relayouts.
+INTER_TILE = (
+    ModelRelayout(
+        "I1", "all-gather to every core", {"x": 8, "in": 128, "out": 512},
+        Pieces({"in": 2, "out": 8, "x": 2}), _all(32), 32, count=3,
+    ),
+    ModelRelayout("I2", "all-gather, 4 cores idle", _TOKEN, Pieces({"in": 32}), _all(28), 32),
+    ModelRelayout(
+        "I3", "grouped gather, drop a dim", _WIDE, Pieces({"in": 4, "mb": 8}), _EIGHT_BY_ROW, 4, count=6
+    ),
+    ModelRelayout(
+        "I4", "grouped gather, coarsen a dim", _WIDE,
+        Pieces({"mb": 32}), Pieces({"mb": 8}, copies=4, copy_step=8), 4, count=15,
+    ),
+    ModelRelayout(
+        "I5", "grouped gather, coarsen a dim", _WIDE, Pieces({"mb": 16}, step=2), _EIGHT_BY_ROW, 2, count=3
+    ),
+    ModelRelayout(
+        "I6", "all-to-all, square", _ROWS, Pieces({"out": 4, "mb": 8}), Pieces({"mb": 32}), 4, count=6
+    ),
+    ModelRelayout(
+        "I7", "all-to-all, square", {"x": 32, "mb": 512, "in": 128},
+        Pieces({"mb": 4, "x": 8}), Pieces({"x": 32}), 4, count=3,
+    ),
+    ModelRelayout(
+        "I8", "all-to-all, non-square", _ROWS, Pieces({"mb": 16}, step=2), Pieces({"out": 4, "mb": 8}), 2
+    ),
+    ModelRelayout("I9", "split", _TABLE, Pieces({"y": 16}, step=2), Pieces({"y": 32}), 1, count=12),
+    ModelRelayout(
+        "I10", "selection of a row, then split", {"mb": 1, "out": 2048},
+        Pieces({"out": 4}, first=28), Pieces({"out": 32}), 1,
+    ),
+    ModelRelayout(
+        "I11", "broadcast", {"h": 8, "out": 4096}, Pieces({"h": 8}, step=4),
+        Pieces({"h": 8}, copies=4, step=4), 1, count=0,
+    ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.granite import RELAYOUTS, ModelRelayout
+from benchmarks.granite import INTER_TILE, RELAYOUTS, ModelRelayout
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
@@ -262,6 +262,39 @@ def relayouts() -> Metrics:
     return Noted({**metrics, "slower_than_without_ring": worst}, notes, COLUMNS)
 
 
+@benchmark(ring_slower_than_memory=0)
+def inter_tile() -> Metrics:
+    """The 51 measured relayouts of ktir-mlir-frontend by kind: over the ring, and by copies to device memory and back.
+
+    ``ring_slower_than_memory`` counts kinds that are cheaper through device memory, without gathers to all cores.
+    """
+    metrics, notes, slower = dict[str, float](), [], 0
+    for row in INTER_TILE:
+        relayout = row.relayout(packaged_target())
+        ring, memory = relayout_ns(relayout), memory_ns(row, packaged_target())
+        values = (ring / 1000, memory / 1000, relayout_traffic(relayout).moved_bytes)
+        metrics |= {f"{row.name}.{column}": value for column, value in zip(COLUMNS, values, strict=False)}
+        slower += ring > memory and row.target.copies < CORES
+        notes.append(
+            f"{row.name} x {row.count} ({row.consumer}; {row.source.count} -> {row.target}): {row.operation}"
+        )
+    return Noted({**metrics, "ring_slower_than_memory": slower}, notes, COLUMNS[:3])
+
+
+def prices() -> str:
+    """Return the table of the measured relayouts in docs/relayouts.md."""
+    lines = [
+        "| row | relayouts | pieces -> pieces x copies | KTIR | ring us | memory us |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    target = packaged_target()
+    for row in INTER_TILE:
+        ring, memory = relayout_ns(row.relayout(target)) / 1000, memory_ns(row, target) / 1000
+        pieces = f"{row.source.count} -> {row.target}"
+        lines.append(f"| {row.name} | {row.count} | {pieces} | {row.operation} | {ring:.2f} | {memory:.2f} |")
+    return "\n".join(lines)
+
+
 def table() -> str:
     """Return the table of docs/relayouts.md."""
     head = (
@@ -282,4 +315,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    print(table(), prices(), sep="\n\n")

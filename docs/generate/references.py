@@ -11,6 +11,8 @@ import typing
 from collections.abc import Iterable, Iterator, Sequence
 
 from spyre_mlir import passes
+from spyre_mlir.bundle.assumptions import ASSUMPTIONS
+from spyre_mlir.ktir.grammar import FORMS
 from spyre_mlir.options import default_of, documentation_of, show_value
 from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.target.expressions import Expression
@@ -34,6 +36,18 @@ _COMMANDS = """# Commands
 The text of `--help`, and of the man pages that `make man` writes. All commands exit with 0 on success and with 1 after
 an error or where a check fails."""
 
+_KTIR_FORMS = """# Forms of KTIR
+
+The text of KTIR changes from version to version. `spyre-translate --from-ktir` reads the forms below, and
+`spyre-translate --to-ktir --ktir-form=VERSION` writes one version ([KTIR](../ktir.md)). A version is the commit that
+has the form: of ktir-mlir-frontend, of ktir-cpu (9e03d63), or of dataflow-scheduler (69736b4)."""
+
+_ASSUMPTIONS = """# Assumptions
+
+The back end of Spyre is not public. Each row is a decision about bundles that no public source makes
+([sources](../sources.md)); `spyre-validate --conformance` prints the ids that a bundle rests on. C1 to C6 concern the
+order of operations, so every program rests on them."""
+
 _OPERATIONS = """# Device operations
 
 The operations that the device runs, from the one table that the compiler, the simulator and the cost model refer to
@@ -47,6 +61,8 @@ def pages() -> dict[str, str]:
         "options": "\n".join(_options()) + "\n",
         "tools": "\n".join(_tools()) + "\n",
         "operations": "\n".join(_operations()) + "\n",
+        "assumptions": "\n".join(_assumptions()) + "\n",
+        "ktir-forms": "\n".join(_ktir_forms()) + "\n",
     }
 
 
@@ -155,6 +171,26 @@ def _operation(op: DeviceOp) -> Sequence[str]:
     formats = " or ".join(op.formats) + (f" -> {op.result}" if op.result else "")
     constants = ", ".join(f"`{constant}`" for constant in op.constants)
     return (f"`{op.name}`", ", ".join(op.operands), constants, computes, op.combine or "", formats)
+
+
+def _assumptions() -> Iterator[str]:
+    yield _ASSUMPTIONS
+    yield ""
+    rows = [
+        (f"**{key}**", entry.concerns, entry.sentence, entry.searched, entry.date)
+        for key, entry in ASSUMPTIONS.items()
+    ]
+    yield from table(("id", "concerns", "assumption", "searched without an answer", "date"), rows)
+
+
+def _ktir_forms() -> Iterator[str]:
+    yield _KTIR_FORMS
+    yield ""
+    rows = [
+        (name, f"`{form.example}`", form.version, ", ".join(form.written), form.reason or "read")
+        for name, form in FORMS.items()
+    ]
+    yield from table(("form", "example", "version", "written for", "read"), rows)
 
 
 def _text(expression: Expression) -> str:

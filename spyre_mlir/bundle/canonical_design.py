@@ -70,6 +70,17 @@ def integer(field: Field) -> int:
     return field.integer()
 
 
+def size_in_memory(pad: Field) -> int:
+    """Return the positions in memory of a dim that windows slide along, from its member of ``paddingSizes_``."""
+    total = pad["totalSize_"].integer()
+    # Designs of this package before "SuperDSC Semantics" have unneeded positions without their sum, and a total without
+    # padding.
+    if "unneededPadBack_" in pad and "unneededPad_" not in pad:
+        return total
+    ends = ("padFront_", "padBack_", "unneededPadFront_", "unneededPadBack_")
+    return total - sum(pad[name].integer() for name in ends if name in pad)
+
+
 def _operations_of(function: str) -> list[DeviceOp]:
     """Return the device operations that share one name in the SuperDSC specification."""
     return [op for op in DEVICE_OPS.values() if (op.function or op.name) == function]
@@ -95,7 +106,7 @@ class CanonicalDesign:
         key, body = self.root.only_member()
         _, self.dsc = only_item(body["dscs_"]).only_member()
         self.compute = only_item(self.dsc["computeOp_"])
-        function = self.compute["opFuncName"].text()
+        self.function = function = self.compute["opFuncName"].text()
         body.value["dscs_"] = [{function: self.dsc.value}]
         match = re.fullmatch(r"(\d{1,9})_.+", key) or re.search(r"sdsc_(\d{1,9})\.json$", filename)
         self.index = int(match[1] if match else "0")
@@ -190,7 +201,10 @@ class CanonicalDesign:
             field = dsc["N_"]
             paddings = field["paddingSizes_"]
             del field.value["paddingSizes_"]
-            for dim, pad in paddings.members():
+            windows = self._windows(paddings, sizes)
+            if windows:
+                field.value["paddingSizes_"] = windows
+            for dim, pad in paddings.members() if not windows else ():
                 reason = "moves the window of the dim, which is not simulated"
                 _require_empty(
                     pad, reason, "padFront_", "unneededPad_", "unneededPadFront_", "unneededPadBack_"
@@ -207,6 +221,24 @@ class CanonicalDesign:
                     self.padding[dim] = pad["padBack_"].integer()
                     same = {"padBack_": self.padding[dim], "totalSize_": sizes[dim]}
                     require_same(pad, same, ("totalSize_",))
+
+    def _windows(self, paddings: Field, sizes: dict[str, int]) -> Json:
+        """Return the windows of an operation that slides them, in the form without padding after the image."""
+        if not any(op.kind in (Kind.CONVOLUTION, Kind.POOLING) for op in _operations_of(self.function)):
+            return {}
+        windows: Json = {}
+        for dim, pad in paddings.members():
+            kernel = pad["windowDim_"].text().removesuffix("_")
+            # A window of one position, which other writers leave out, has no effect.
+            if kernel in sizes:
+                windows[dim.removesuffix("_")] = {
+                    "padFront_": pad["padFront_"].integer(),
+                    "totalSize_": pad["padFront_"].integer() + size_in_memory(pad),
+                    "stride_": pad.optional("stride_", Field.integer, 1),
+                    "dilation_": pad.optional("dilation_", Field.integer, 1),
+                    "windowDim_": kernel,
+                }
+        return windows
 
     def _drop_slices(self, node: Field) -> None:
         """Remove the slices of a tensor if they equal the slices of the design; only a shuffle may differ."""
@@ -323,6 +355,12 @@ class CanonicalDesign:
     def _convert_node(self, node: Field, position: int) -> None:
         """Bring the allocation of a tensor into canonical form: one start address or symbol per core."""
         self._drop(node, "prev_")
+        windows = self.dsc["N_"].value.get("paddingSizes_", {}) if position == 0 else {}
+        if windows:
+            # The windows of N_ determine the padding and the coordinates of their dims.
+            node.value.pop("padding_", None)
+            for dim in windows if "coordinates_" in node and "coordInfo" in node["coordinates_"] else ():
+                node["coordinates_"]["coordInfo"].value.pop(dim, None)
         _require_empty(node, "is padding inside of the tensor, which is not simulated", "padding_")
         _require_empty(node, "must be 0: the cores hold slices of one tensor", "nonUnifiedAllocInHBM_")
         if node.value.get("indirectAllocType_") == "no_indirection":
@@ -432,7 +470,7 @@ class CanonicalDesign:
         sizes = {
             key.removesuffix("_"): size
             for key, size in dsc["N_"].value.items()
-            if key[:-1] and key != "name_"
+            if key[:-1] and key not in ("name_", "paddingSizes_")
         }
         shares = self._convert_stages(sizes)
         slices = self._slices(sizes, shares)

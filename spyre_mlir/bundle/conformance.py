@@ -53,6 +53,11 @@ class TensorFields:
         values = self.label["scale_"].value if "scale_" in self.label else [1] * len(self.listed)
         return dict(zip(self.listed, values, strict=False))
 
+    def coordinates(self) -> list[tuple[str, Field]]:
+        """Return the coordinates of each dim; none if the design leaves them out."""
+        place = self.node["coordinates_"] if "coordinates_" in self.node else self.node
+        return list(place["coordInfo"].members()) if "coordInfo" in place else []
+
 
 @dataclass(frozen=True)
 class DesignFields:
@@ -87,6 +92,11 @@ class DesignFields:
     def kind(self) -> Kind | None:
         """The kind of the operation; None for an unknown operation."""
         return KINDS.get(self.function)
+
+    def stages(self) -> list[tuple[str, Field]]:
+        """Return the two halves of each data stage, by name."""
+        stages = self.dsc["dataStageParam_"].members() if "dataStageParam_" in self.dsc else ()
+        return [(half, stage[half]) for _, stage in stages for half in ("ss_", "el_")]
 
     def named(self, key: str) -> list[str]:
         """Return the names of the tensors in a list of ``computeOp_``, without their indices."""
@@ -221,11 +231,7 @@ def dim_labels(design: DesignFields) -> Iterator[Difference]:
 def padding_sizes(design: DesignFields) -> Iterator[Difference]:
     """``paddingSizes_`` describes windows, and each entry names the dim of its window; a dim that is padded to whole
     sticks has its padded size and no entry."""
-    places = [design.dsc["N_"]]
-    if "dataStageParam_" in design.dsc:
-        stages = design.dsc["dataStageParam_"].members()
-        places += [stage[half] for _, stage in stages for half in ("ss_", "el_")]
-    for place in places:
+    for place in (design.dsc["N_"], *(half for _, half in design.stages())):
         for _, pad in place["paddingSizes_"].members() if "paddingSizes_" in place else ():
             window = pad.value.get("windowDim_", "")
             if f"{window.removesuffix('_')}_" not in design.dsc["N_"]:
@@ -240,9 +246,7 @@ def folds(design: DesignFields) -> Iterator[Difference]:
     elements. The latter multiply to the elements of a core; a reduced or repeated dim has one position."""
     shares = design.dsc["dataStageParam_"]["0"]["ss_"] if "dataStageParam_" in design.dsc else None
     for tensor in design.tensors:
-        if "coordinates_" not in tensor.node or "coordInfo" not in tensor.node["coordinates_"]:
-            continue
-        for dim, info in tensor.node["coordinates_"]["coordInfo"].members():
+        for dim, info in tensor.coordinates():
             attributes = info["folds"]["dim_prop_attr"]
             arrangements = info["elemArr"].integer()
             labels = [fold["label_"].text() for fold in attributes.items()]
@@ -269,12 +273,9 @@ _REDUCTIONS = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
 
 def stage_names(design: DesignFields) -> Iterator[Difference]:
     """Both halves of the stage have the name of the stage."""
-    if "dataStageParam_" not in design.dsc:
-        return
-    for _, stage in design.dsc["dataStageParam_"].members():
-        for half in ("ss_", "el_"):
-            if stage[half].value.get("name_") != "core":
-                yield stage[half].path, "has no member 'name_' that is \"core\""
+    for _, half in design.stages():
+        if half.value.get("name_") != "core":
+            yield half.path, "has no member 'name_' that is \"core\""
 
 
 def constant_data(design: DesignFields) -> Iterator[Difference]:
@@ -335,6 +336,188 @@ def shuffle(design: DesignFields) -> Iterator[Difference]:
             yield count.path, "divides a dim of neither side; copies are cores with the same slice"
 
 
+# Rules of the conformance check after "SuperDSC Semantics": windows, coordinates, slices, schedules and addresses.
+
+#: The kinds of operations whose windows the device slides.
+WINDOWED = (Kind.CONVOLUTION, Kind.POOLING)
+_WINDOW_MEMBERS = ("stride_", "dilation_", "windowDim_")
+_UNNEEDED = ("unneededPad_", "unneededPadFront_", "unneededPadBack_")
+
+
+def windows(design: DesignFields) -> Iterator[Difference]:
+    """The total of a window is what the windows of the place reach, with padding and unneeded positions. A core does
+    not have the padding of a divided dim (-1). Only the dims of the first operand that windows slide along have a type
+    of padding: one for padded convolutions, one for others."""
+    if design.kind not in WINDOWED:
+        return
+    sizes, slices = design.dsc["N_"], design.body["numWkSlicesPerDim_"].value
+    paddings = sizes.value.get("paddingSizes_", {})
+    if not paddings:
+        yield sizes.path, "lacks the paddingSizes_ of a windowed operation"
+    has_kernel = len(design.tensors) > 2
+    for place in (sizes, *(half for _, half in design.stages())):
+        pads = place["paddingSizes_"] if "paddingSizes_" in place else Field({}, sizes.filename)
+        if pads.value.keys() != paddings.keys():
+            yield (
+                place.path,
+                f"has windows along {', '.join(pads.value) or 'no dim'}; expected {', '.join(paddings)}",
+            )
+        for dim, pad in pads.members():
+            if dim in paddings and pad.value.get("windowDim_", "").removesuffix("_") + "_" in sizes:
+                is_divided = place is not sizes and slices.get(dim, 1) > 1
+                yield from _window(
+                    pad, paddings[dim], is_divided, place.value.get(f"{dim}_", 1), sizes, has_kernel
+                )
+    is_padded = any(pad.get(side, 0) for pad in paddings.values() for side in ("padFront_", "padBack_"))
+    kind = "padded_nozeropad" if is_padded else "padded_fullspan_wunneeded"
+    for number, tensor in enumerate(design.tensors):
+        expected = dict.fromkeys(paddings, kind) if number == 0 else {}
+        found = {dim: str(name).lower() for dim, name in tensor.node.value.get("padding_", {}).items()}
+        if found != expected:
+            yield tensor.node.path, f"has the padding_ {found}; expected {expected}"
+        for dim, info in tensor.coordinates():
+            if info["padding"].text() != expected.get(dim, "nopad"):
+                yield (
+                    info["padding"].path,
+                    f"is {info['padding'].text()}; expected {expected.get(dim, 'nopad')}",
+                )
+            if has_kernel and dim in expected:
+                yield from _window_folds(design, dim, info, paddings[dim])
+
+
+def _window(
+    pad: Field, whole: dict[str, Any], is_divided: bool, count: int, sizes: Field, has_kernel: bool
+) -> Iterator[Difference]:
+    """Yield the differences of one member of ``paddingSizes_`` from the windows of all cores, for ``count`` windows."""
+    for member in _WINDOW_MEMBERS:
+        if pad.value.get(member) != whole.get(member):
+            yield (
+                pad.path,
+                f"has the {member} {pad.value.get(member)!r}; expected {whole.get(member)!r}, as in N_",
+            )
+    for side in ("padFront_", "padBack_"):
+        expected = -1 if is_divided else max(whole.get(side, 0), 0)
+        if pad.value.get(side) != expected:
+            yield pad.path, f"has the {side} {pad.value.get(side)}; expected {expected}"
+    missing = [member for member in _UNNEEDED if member not in pad] if has_kernel else []
+    if missing:
+        yield pad.path, f"lacks {', '.join(missing)}, which convolutions have"
+    kernel, unneeded = (
+        sizes[pad["windowDim_"].text().removesuffix("_") + "_"],
+        pad.value.get("unneededPad_", 0),
+    )
+    reached = (count - 1) * whole.get("stride_", 1) + whole.get("dilation_", 1) * (kernel.integer() - 1) + 1
+    if pad.value.get("totalSize_") != reached + unneeded:
+        text = (
+            f"{reached + unneeded}: windows reach {reached} positions with padding, {unneeded} are unneeded"
+        )
+        yield pad.path, f"has the totalSize_ {pad.value.get('totalSize_')}; expected {text}"
+    if unneeded < sum(max(pad.value.get(member, 0), 0) for member in _UNNEEDED[1:]):
+        yield pad.path, "has more unneeded positions at the two ends than in all"
+
+
+def _window_folds(design: DesignFields, dim: str, info: Field, whole: dict[str, Any]) -> Iterator[Difference]:
+    """Yield the differences of the coordinates of a dim that windows slide along."""
+    functions, attributes = (info["folds"][name].items() for name in ("dim_prop_func", "dim_prop_attr"))
+    for _, stage in design.stages()[:1]:
+        pad = stage.value.get("paddingSizes_", {}).get(dim, {})
+        total = pad.get("totalSize_", 0)
+        reached, count = total - pad.get("unneededPad_", 0), attributes[-1]["factor_"].integer()
+        if count not in (reached, total):
+            yield info.path, f"has {count} positions per core; expected {reached}, as windows reach"
+        distance = stage.value.get(f"{dim}_", 1) * whole.get("stride_", 1)
+        if attributes[0]["factor_"].integer() > 1 and functions[0]["Affine"]["alpha_"].integer() != distance:
+            yield info.path, f"has slices that are not {distance} positions apart"
+
+
+def coordinates(design: DesignFields) -> Iterator[Difference]:
+    """The coordinates of a dim are spatial over cores, corelets and rows, not temporal, and arrange elements in two
+    levels for a dim in the stick and in one level for another dim."""
+    for tensor in design.tensors:
+        in_stick = tensor.layout["stickDimOrder_"].texts()
+        for dim, info in tensor.coordinates():
+            levels = 2 if dim in in_stick else 1
+            for member, expected in (("spatial", 3), ("temporal", 0), ("elemArr", levels)):
+                if info[member].integer() != expected:
+                    yield info[member].path, f"is {info[member].integer()}; expected {expected}"
+
+
+def work_slices(design: DesignFields) -> Iterator[Difference]:
+    """The slices of all dims multiply to the cores of the operation, and each core has a slice of each dim."""
+    if "numWkSlicesPerDim_" not in design.body or "coreIdToWkSlice_" not in design.body:
+        return
+    counts = design.body["numWkSlicesPerDim_"].integers_by_key()
+    cores = design.dsc["numCoresUsed_"].integer()
+    if design.kind is not Kind.RELAYOUT and prod(counts.values()) != cores:
+        yield design.body["numWkSlicesPerDim_"].path, f"has {prod(counts.values())} slices for {cores} cores"
+    used = {str(core) for core in design.dsc["coreIdsUsed_"].integers()}
+    if used != design.body["coreIdToWkSlice_"].value.keys() or len(used) != cores:
+        yield design.body["coreIdToWkSlice_"].path, "does not list the cores of coreIdsUsed_"
+    for core, slices in design.body["coreIdToWkSlice_"].members():
+        for dim, number in slices.integers_by_key().items():
+            if not 0 <= number < counts.get(dim, 1):
+                yield (
+                    slices.path,
+                    f"gives core {core} the slice {number} of {dim}, which has {counts.get(dim, 1)}",
+                )
+
+
+def schedule(design: DesignFields) -> Iterator[Difference]:
+    """Each core of the operation has the same steps; a step runs a configuration or moves data."""
+    if "coreIdToDscSchedule" not in design.body:
+        return
+    by_core = design.body["coreIdToDscSchedule"]
+    if by_core.value.keys() != {str(core) for core in design.dsc["coreIdsUsed_"].integers()}:
+        yield by_core.path, "does not list the cores of coreIdsUsed_"
+    first = next(iter(by_core.value.values()), None)
+    for core, steps in by_core.members():
+        if steps.value != first:
+            yield steps.path, f"differs from the steps of other cores of the configuration, at core {core}"
+        for step in steps.items():
+            if len(step.items()) != 4 or step.integers()[:2] == (-1, -1) or step.integers()[1] > 0:
+                yield step.path, "is not [data operation, configuration, barrier before, barrier after]"
+
+
+def start_addresses(design: DesignFields) -> Iterator[Difference]:
+    """The addresses of a tensor are a map over cores, and constant over corelets and time."""
+    for tensor in design.tensors:
+        if "startAddressCoreCorelet_" not in tensor.node:
+            continue
+        starts = tensor.node["startAddressCoreCorelet_"]
+        functions = [next(iter(function.value), "") for function in starts["dim_prop_func"].items()]
+        if functions[:1] != ["Map"] or set(functions[1:]) - {"Const"}:
+            yield starts["dim_prop_func"].path, f"is {', '.join(functions)}; expected Map, Const, Const"
+        labels = [fold["label_"].text() for fold in starts["dim_prop_attr"].items()]
+        if labels != ["core", "corelet", "time"]:
+            yield starts["dim_prop_attr"].path, f"is {', '.join(labels)}; expected core, corelet, time"
+        if len(starts["data_"].value) != len(design.dsc["coreIdsUsed_"].items()):
+            yield starts["data_"].path, "does not have one address for each core"
+
+
+def symbols(design: DesignFields) -> Iterator[Difference]:
+    """A dim that follows a run-time size has one symbol, a negative number with a name for the back end, and in each
+    half of the stage its largest size, which is a multiple of the granularity."""
+    members = design.dsc["dimToSymbolMapping_"].members() if "dimToSymbolMapping_" in design.dsc else ()
+    mapping = {dim: (only_item(field).integer_text(), field) for dim, field in members}
+    tags = design.body.value.get("inputSymbolsAndTags_", {})
+    for dim, (number, field) in mapping.items():
+        if number >= 0 or f"{dim}_" not in design.dsc["N_"]:
+            yield field.path, f"is not a negative number for a dim of N_, but {number} for {dim}"
+        if not isinstance(tags.get(str(number)), str) or not tags[str(number)]:
+            yield design.body.path, f"has no name for the symbol {number} in inputSymbolsAndTags_"
+    for name, half in design.stages():
+        infos = half.value.get("symbolicDimInfo_", {})
+        if infos.keys() != mapping.keys():
+            yield (
+                half.path,
+                f"has {', '.join(infos) or 'no'} symbolic dims; expected {', '.join(mapping) or 'none'}",
+            )
+        for dim, info in infos.items():
+            most, step = info.get("maxSize_", 0), info.get("granularity_", 0)
+            if step < 1 or most % step or (name == "ss_" and most != half.value.get(f"{dim}_")):
+                yield half.path, f"has {most} as the largest size of {dim} in steps of {step}"
+
+
 class Weight(enum.Enum):
     """How much a difference matters to the back end."""
 
@@ -357,6 +540,7 @@ _SCHEMA_SOURCE = "SDSC Bundle JSON Schema 1.0.0"
 _SPEC = "SuperDSC bundle specification 1.0.0"
 _EMITTER = "torch-spyre, _inductor/codegen/compute_ops.py"
 _PARSER = "torch-spyre, _inductor/codegen/superdsc.py"
+_SEMANTICS = "SuperDSC Semantics"
 _CONTRACT = "LX Relayout SHUFFLE Contract"
 
 #: The rules by name. A design that does not match the schema is checked by no other rule.
@@ -376,6 +560,14 @@ RULES: dict[str, ConformanceRule] = {
     "reduction-inputs": ConformanceRule(Weight.MISREAD, f"{_PARSER}, num_inputs", reduction_inputs),
     "restickify-format": ConformanceRule(Weight.REFUSED, f"{_SPEC}, ReStickifyOpHBM", restickify_format),
     "shuffle": ConformanceRule(Weight.REFUSED, f"{_CONTRACT}, descriptor shape", shuffle),
+    "windows": ConformanceRule(
+        Weight.REFUSED, f"{_SEMANTICS}, Padding; {_PARSER}, _conv2d_sdsc_fields", windows
+    ),
+    "coordinates": ConformanceRule(Weight.REFUSED, f"{_SEMANTICS}, Folding", coordinates),
+    "work-slices": ConformanceRule(Weight.REFUSED, f"{_SEMANTICS}, Dimensions and Work Slicing", work_slices),
+    "schedule": ConformanceRule(Weight.REFUSED, "coreIdToDscSchedule Field, Valid Combinations", schedule),
+    "start-addresses": ConformanceRule(Weight.REFUSED, f"{_SEMANTICS}, Folding", start_addresses),
+    "symbols": ConformanceRule(Weight.REFUSED, "torch-spyre #2288, #3246; " + _EMITTER, symbols),
     "members": ConformanceRule(Weight.COSMETIC, f"{_EMITTER}, generate_sdsc", missing_members),
 }
 
@@ -426,9 +618,14 @@ def check_design(value: Any, filename: str) -> list[Nonconformance]:
         return [Nonconformance(SCHEMA, filename, "", error.message)]
 
 
+def design_files(folder: Path) -> list[Path]:
+    """Return the files of the designs of a bundle or a program, in the order of their numbers."""
+    return sorted(folder.rglob("sdsc*.json"), key=lambda path: (path.parent, len(path.name), path.name))
+
+
 def check_folder(folder: Path) -> tuple[int, list[Nonconformance]]:
     """Return the number of designs in the folder of a bundle or a program, and all their differences."""
-    files = sorted(folder.rglob("sdsc*.json"), key=lambda path: (path.parent, len(path.name), path.name))
+    files = design_files(folder)
     if not files:
         raise CompileError("The folder does not contain a design (sdsc_<number>.json).", str(folder))
     findings: list[Nonconformance] = []

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from spyre_mlir.bundle import model
-from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer
+from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer, size_in_memory
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
 from spyre_mlir.errors import CompileError
@@ -204,13 +204,11 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[model.Operand, ..
     field = dsc["N_"]
     windows = {}
     for dim, pad in field[PADDING].members() if PADDING in field else ():
-        stride, dilation, before, total = (
-            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
-        )
-        kernel = pad["windowDim_"].text()
+        stride, dilation, before = (pad[name].integer() for name in ("stride_", "dilation_", "padFront_"))
+        size, kernel = size_in_memory(pad), pad["windowDim_"].text().removesuffix("_")
         _require_declared((dim, kernel), sizes, pad)
-        windows[dim] = model.WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
-        if min(stride, dilation, total) < 1 or before < 0:
+        windows[dim] = model.WindowDim(sizes[kernel], stride, dilation, before, size, kernel)
+        if min(stride, dilation, size) < 1 or before < 0:
             pad.fail("must have positive steps and sizes, and no negative padding")
     return (
         replace(first, windows=windows),
@@ -372,23 +370,45 @@ def _stage(design: model.Design, sizes: dict[str, int]) -> Json:
 def _padding_sizes(design: model.Design, sizes: dict[str, int] | None = None) -> Json:
     """Return the JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
 
-    If several cores divide the dim, the padding of a core depends on its slice and is written as -1.
+    ``totalSize_`` counts the positions with padding ("SuperDSC Semantics"). If several cores divide the dim, the
+    padding of a core depends on its slice and is written as -1, and the total is what the windows of the core reach.
+    Poolings, which have no kernel, have members for unneeded positions only if there are some.
     """
     paddings: Json = {}
     for dim, window in design.operands[0].windows.items():
-        is_divided = sizes is not None and design.slices[dim] > 1
-        beyond = window.end(design.sizes[dim]) - window.size
-        total = window.most_accessed(sizes[dim]) if sizes is not None and is_divided else window.size
+        count = design.sizes[dim] if sizes is None else sizes[dim]
+        total = window.reached(count)
+        front = back = -1
+        unneeded, unneeded_back = 0, 0
+        if sizes is None or design.slices[dim] == 1:
+            front, back = window.before, max(window.end(count) - window.size, 0)
+            # Padding of PyTorch is equal on both sides, also where no window needs all of it.
+            if (2 * front + window.size - window.reach) // window.stride + 1 == count:
+                unneeded_back = max(front - back, 0)
+            total = front + window.size + back + unneeded_back
+            unneeded = total - window.reached(count)
+        unneeded_members = {
+            "unneededPad_": unneeded,
+            "unneededPadFront_": 0,
+            "unneededPadBack_": unneeded_back,
+        }
         paddings[dim] = {
-            "padFront_": -1 if is_divided else window.before,
-            "padBack_": -1 if is_divided else max(beyond, 0),
-            "unneededPadBack_": 0 if is_divided else max(-beyond, 0),
+            "padFront_": front,
+            "padBack_": back,
+            **(unneeded_members if unneeded or len(design.operands) > 2 else {}),
             "totalSize_": total,
             "stride_": window.stride,
             "dilation_": window.dilation,
             "windowDim_": window.kernel,
         }
     return paddings
+
+
+def _padding_type(design: model.Design) -> str:
+    """Return the padding of the dims that windows slide along, as "SuperDSC Semantics" has it for convolutions."""
+    windows = design.operands[0].windows
+    is_padded = any(window.is_padded(design.sizes[dim]) for dim, window in windows.items())
+    return "padded_nozeropad" if is_padded else "padded_fullspan_wunneeded"
 
 
 def _configuration(design: model.Design) -> Json:
@@ -468,6 +488,8 @@ def _allocation(design: model.Design, index: int) -> Json:
         design.cores,
         {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
     )
+    if index == 0 and operand.windows:
+        node["padding_"] = dict.fromkeys(operand.windows, _padding_type(design))
     if operand.gap:
         # All cores address one tensor in HBM, so its gap is written once, for core -1.
         keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
@@ -522,10 +544,10 @@ def _coordinate(design: model.Design, operand: model.Operand, dim: str) -> Json:
     # A reduced stick stands for all its elements at one coordinate, so the fold has as many elements as a stick.
     is_sparse, lanes = operand.scale[dim] == -2, operand.per_stick(dim)
     if window is not None:
-        # Positions in memory, without padding. Slices overlap: they start one share apart and are longer. Halos begin
-        # before their slice, also at the first.
+        # Positions with padding. Slices overlap: they start one share apart and are longer. Halos are without padding
+        # and begin before their slice, also at the first.
         share, splits = design.shares[dim], design.slices[dim]
-        count = window.most_accessed(share) if window.kernel else share - 1 + window.extent
+        count = window.reached(share)
         begin, distance = 0 if window.kernel else -window.before, share * window.stride
     else:
         count = splits = 1
@@ -542,7 +564,7 @@ def _coordinate(design: model.Design, operand: model.Operand, dim: str) -> Json:
         "spatial": 3,
         "temporal": 0,
         "elemArr": 1 + len(sticks),
-        "padding": "nopad",
+        "padding": _padding_type(design) if window is not None and window.kernel else "nopad",
         "folds": {
             "dim_prop_func": [_affine(alpha, 0 if k else begin) for k, (*_, alpha) in enumerate(folds)],
             "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
@@ -556,6 +578,9 @@ def _labeled(design: model.Design, index: int, layouts: Json) -> Json:
     memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
     if index == _index_operand(design):
         memories = (operand.memory,)  # the positions are read where they are
+    padding = {}
+    if design.operands[0].windows:
+        padding = {"isPadded": int(index < len(design.operands) - 1), "isZeroPadded": 0}
     return {
         "ldsIdx_": index,
         "dsName_": f"Tensor{index}",
@@ -563,7 +588,7 @@ def _labeled(design: model.Design, index: int, layouts: Json) -> Json:
         "scale_": [operand.scale[dim] for dim in layouts[operand.role]["layoutDimOrder_"]],
         "wordLength": find_format(operand.data_format).bytes,
         "dataFormat_": operand.data_format,
-        "memOrg_": {memory: {"isPresent": 1} for memory in memories},
+        "memOrg_": {memory: {"isPresent": 1, **padding} for memory in memories},
     }
 
 

@@ -470,6 +470,20 @@ def fit(measurements: Sequence[Measurements], target: Target, constants: Sequenc
     return Fit(tuple(fits), fit_quality(unseen) if unseen else None, by_shape)
 
 
+def contradicted(
+    measurements: Sequence[Measurements], target: Target, constants: Sequence[FittedConstant]
+) -> dict[str, float]:
+    """Return the fitted value, by path, of each constant whose present value is not among those that are as good."""
+    problem = _LeastSquares(measurements, target, constants)
+    best, jacobian = problem.solve([constant.value for constant in constants])
+    fits = problem.identify(best, jacobian)
+    return {
+        found.constant.path: found.value
+        for found in fits
+        if not found.problem and not found.low <= found.constant.value <= found.high
+    }
+
+
 class _LeastSquares:
     """The least-squares problem of measurements over constants; a variable is a constant's place between its bounds.
 

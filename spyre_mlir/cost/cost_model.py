@@ -11,6 +11,7 @@ All constants are in ``spyre.toml``, each with its source. The parts of a cost:
 
 compute   multiply-adds / sustained rate of the format * slowdown of rows, twice that if the reduced dim is split,
           slowdown of rows = 1 up to full_rate_rows of a core, then in proportion, at most row_slowdown;
+          at least multiply-adds / scattered_sum rate if cores that add up one sum are not neighbours;
           or sticks / rate of the vector unit
 stream    of an operand of the vector unit:
               max(bytes / (rate * saturation(cores)), core_bytes / (rate * saturation(1))) * contention * bursts,
@@ -142,9 +143,12 @@ def compute_ns(work: OperationWork) -> float:
     array = work.target.array
     many_rows = _smaller(_larger(1.0, work.rows_per_core / array.full_rate_rows), array.row_slowdown)
     one_corelet = 1 + (array.split_sum_slowdown - 1) * (work.parts > 1)
-    return (
-        many_rows * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.target, work.opcode)
-    )
+    rate = multiply_adds_per_ns(work.target, work.opcode)
+    compute = many_rows * one_corelet * work.multiply_adds_per_core / rate
+    if work.scattered:
+        # Each sum waits for its way over the cores between.
+        return _larger(compute, work.multiply_adds_per_core / array.scattered_sum_multiply_adds_per_ns)
+    return compute
 
 
 def multiply_adds_per_ns(target: Target, opcode: str) -> float:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,12 @@ def operation_work(
         in_lx, cores = frozenset(range(len(space.views))), len(relayout.target.owners)
     moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
     shares = division.slice_elements(space.units, space.granules)
-    return _work(opcode, space, division.splits, shares, cores, moved, in_lx, relayout)
+    work = _work(opcode, space, division.splits, shares, cores, moved, in_lx, relayout)
+    pairs = (
+        (pair for group in division.groups for pair in itertools.pairwise(group)) if division.partial else ()
+    )
+    is_scattered = any(abs(one - other) != 1 for one, other in pairs)
+    return replace(work, scattered=True) if is_scattered else work
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:

@@ -68,6 +68,7 @@ class OperationWork:
         operands: The accesses; the output is the last one.
         relayout: The relayout of a shuffle, which is its only work: both its operands are in LX.
         tile_bytes: Bytes of LX that the back end needs for one matrix of a matmul at a time.
+        scattered: Whether cores that add up one sum are not neighbours, as only plans of others have it.
         kind: The kind of the operation, by its ``opcode``.
     """
 
@@ -84,6 +85,7 @@ class OperationWork:
     operands: tuple[OperandWork, ...]
     relayout: Relayout | None = None
     tile_bytes: int = 0
+    scattered: bool = False
 
     @property
     def kind(self) -> Kind:

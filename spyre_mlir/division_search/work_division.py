@@ -37,7 +37,7 @@ def cheapest_split(
     """Return the slices per dim with the smallest ``split_cost`` on at most ``cores`` cores, within the span limit.
 
     A dim has at least its ``committed`` slices, all equal unless ``uneven``; ``blocked`` dims are not split further.
-    Of equal costs the split whose cores read the fewest bytes, then the first in lexicographic order.
+    Of equal costs (``by_cost``) the split whose cores read the fewest bytes, then the first in lexicographic order.
     Raises ``ValueError`` if the committed splits need more cores, or if there are no such slices.
     """
     least = checked(space.units, cores, committed)
@@ -177,11 +177,22 @@ def reaching_splits(
     return splits[:, fits]
 
 
+#: Relative difference of the costs of two splits that the model does not distinguish.
+_SAME_COST = 1.01
+
+
 def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
-    """Return the indices of splits by rising cost; of equal costs, the fewest bytes read per core come first."""
-    reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
-    loaded = np.zeros(splits.shape[1]) + sum(operand.core_bytes for operand in reads)
-    return np.lexsort((loaded, split_cost(opcode, space, splits)))
+    """Return the indices of splits by rising cost; of equal costs, the fewest bytes read per core come first.
+
+    Of costs of a product within a percent of the least, the fewest slices of the reduced dim come first: the model does
+    not distinguish such costs, and products with more slices were measured to be 28 % slower (41 pairs of splits of
+    AdnanHoque/torch-spyre).
+    """
+    work, cost = even_work(opcode, space, tuple(splits)), split_cost(opcode, space, splits)
+    loaded = np.zeros(len(cost)) + sum(operand.core_bytes for operand in work.operands if not operand.writes)
+    is_least = cost <= _SAME_COST * cost.min(initial=np.inf)
+    parts = np.where(is_least, work.parts if work.on_array else 1, np.inf)
+    return np.lexsort((loaded, cost, parts))
 
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:

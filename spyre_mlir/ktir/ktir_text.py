@@ -6,24 +6,33 @@ attributes instead of aliases, because ktir-cpu resolves aliases only in some pl
 based: it takes a line that closes a region for the end of an operation only if an empty line follows, and ``else`` only
 at the end of a line.
 
-The parser accepts KTIR from any writer: it rewrites the ops of ``ktdp`` to generic form, and MLIR parses the rest.
-Errors refer to the original text: a rewritten operation keeps its line.
+The parser accepts KTIR from any writer, in the forms of ``spyre_mlir/ktir/grammar.py``: it rewrites the ops of ``ktdp``
+and ``spyreop`` to generic form, and MLIR parses the rest. Errors refer to the original text: a rewritten operation
+keeps its line.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
+from typing import NoReturn
 
 from spyre_mlir.diagnostics import compile_error
-from spyre_mlir.dialects import parsed
+from spyre_mlir.dialects import ktdp, parsed
 from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.grammar import FORMS, NEWEST
 from spyre_mlir.mlir import ir
 
 _TILE = re.compile(r"!ktdp\.access_tile<tensor<([^>]*)>>")
-_FUTURE = re.compile(r'!ktdp\.tile_future<(tensor<[^>]*>), "([^"]*)">')
+_FUTURE = re.compile(r'!ktdp\.tile_future<(tensor<[^>]*>|tuple<(?:[^<>]|<[^>]*>)*>), "([^"]*)">')
+_RUNTIME = re.compile(r'!ktdp\.runtime_arg<"([^"]*)">')
 _RESULT = r"^(\s*(?:%[\w#:]+ = )?)"
 #: An op of the dialect without a region: results, name, operands, attributes, operand types, result type.
 _OP = re.compile(_RESULT + r'"ktdp\.(\w+)"\((.*?)\)(?: \{(.*)\})? : \((.*)\) -> (.*)$')
+_TEXT = r'"([^"]*)"'
+#: The op that combines the tensors of several roles to a tuple and back.
+_CAST = "builtin.unrealized_conversion_cast"
+_TUPLE_CAST = re.compile(rf"\s*(%\w+(?::\d+)?) = {_CAST} (%[^:]*) : (?=.*tuple<)(.*) to (.*)$")
 #: The attributes of a memory view, in the order in which they are printed.
 _VIEW = re.compile(
     r"(coordinate_set = affine_set<.*\)>, )?(?:ct_id = (\d+) : i64, )?"
@@ -31,28 +40,64 @@ _VIEW = re.compile(
 )
 #: The first and the last line of an op with a region.
 _OPENING = re.compile(_RESULT + r'"ktdp\.(\w+)"\((.*?)\) \(\{$')
-_CLOSING = re.compile(r'^(\s*)\}\) \{producers = "([^"]*)"\} : \((.*)\) -> (.*)$')
+_CLOSING = re.compile(r"^(\s*)\}\) \{(.*)\} : \((.*)\) -> (.*)$")
 
 
-def to_text(module: ir.Module | ir.Operation) -> str:
-    """Return a module of the KTIR level as text."""
+def to_text(module: ir.Module | ir.Operation, form: str = NEWEST) -> str:
+    """Return a module of the KTIR level as text, in the form of a version of ``grammar.WRITTEN``."""
+
+    def future(match: re.Match[str]) -> str:
+        types = (
+            match[1].removeprefix("tuple<").removesuffix(">") if match[1].startswith("tuple") else match[1]
+        )
+        roles = f"({types})" if form == NEWEST or types != match[1] else types
+        return f"!ktdp.tile_future<{roles}, groups = affine_set<{match[2]}>>"
+
     lines: list[str] = []
     heads: list[int] = []
-    for line in module.operation.get_asm(use_local_scope=True, assume_verified=True).splitlines():
+    for line in _without_tuples(
+        module.operation.get_asm(use_local_scope=True, assume_verified=True)
+    ).splitlines():
         if "!ktdp." in line:
             line = _TILE.sub(r"!ktdp.access_tile<\1>", line)
-            line = _FUTURE.sub(r"!ktdp.tile_future<\1, groups = affine_set<\2>>", line)
+            line = _RUNTIME.sub(r"!ktdp.runtime_arg<\1>", _FUTURE.sub(future, line))
         if '"ktdp.' in line:
             lines += _operation(line)
             if lines[-1].endswith("{"):
                 heads.append(len(lines) - 2)
         elif match := _CLOSING.match(line):
             head = heads.pop()
-            lines[head] = _with_types(lines[head], *match.groups()[1:])
+            _, attributes, types, results = match.groups()
+            lines[head] = _between_cores(lines[head], attributes, types, results, form)
             lines += [match[1] + "}", ""]
         else:
             lines += _structure(line)
     return "\n".join(lines) + "\n"
+
+
+def _without_tuples(text: str) -> str:
+    """Return a text in which the ops between cores have the tensors of their tuples as operands and results."""
+    if _CAST not in text:
+        return text
+    values, results, kept = dict[str, str](), dict[str, str](), list[str]()
+    for line in text.splitlines():
+        cast = _TUPLE_CAST.match(line)
+        if cast is None:
+            kept.append(line)
+        elif cast[4].startswith("tuple<"):
+            values[cast[1]] = cast[2]
+        else:
+            results[cast[2]] = cast[1]
+    done = []
+    for line in kept:
+        if '"ktdp.inter_tile' in line or '"ktdp.yield' in line:
+            start, equals, end = line.partition(" = ") if line.lstrip().startswith("%") else ("", "", line)
+            start = re.sub(r"%\w+$", lambda name: results.get(name[0], name[0]), start)
+            line = start + equals + re.sub(r"%\w+", lambda name: values.get(name[0], name[0]), end)
+        if '"ktdp.yield' in line or "}) {" in line or '"ktdp.inter_tile' in line:
+            line = re.sub(r"(?<!tile_future<)tuple<((?:[^<>]|<[^<>]*>)*)>", r"\1", line)
+        done.append(line)
+    return "\n".join(done)
 
 
 def _structure(line: str) -> list[str]:
@@ -76,6 +121,8 @@ def _operation(line: str) -> list[str]:
     match = _OP.match(line)
     assert match is not None, line
     result, name, operands, attributes, types, type_ = match.groups()
+    if name in ktdp.DELIVERIES:
+        return [_between_cores(f"{result}ktdp.{name} {operands}", attributes, types, type_, NEWEST)]
     first, *others = operands.split(", ")
     match name:
         case "get_compute_tile_id":
@@ -85,28 +132,38 @@ def _operation(line: str) -> list[str]:
             assert view is not None, attributes
             coordinates, core, space, sizes, strides = view.groups()
             memory = f"#ktdp.memory_space<{space}{f', ct_id = {core}' if core else ''}>"
-            shape = f"sizes: [{sizes}], strides: [{strides}]"
-            text = f" {first}, {shape} {{{coordinates or ''}memory_space = {memory}}} : {type_}"
+            values = iter(others)
+            lists = ", ".join(
+                f"{what}: [{re.sub(str(ktdp.DYNAMIC), lambda _: next(values), numbers)}]"
+                for what, numbers in (("sizes", sizes), ("strides", strides))
+            )
+            text = f" {first}, {lists} {{{coordinates or ''}memory_space = {memory}}} : {type_}"
         case "construct_distributed_memory_view":
             text = f" ({operands} : {types}) : {type_}"
         case "construct_access_tile":
-            text = f" {first}[{', '.join(others)}] {{{attributes}}} : {types.split(', index')[0]} -> {type_}"
+            count = int(_field(attributes, "symbols", r"(\d+)") or 0)
+            subscripts, symbols = others[: len(others) - count], others[len(others) - count :]
+            sets = re.sub(r",? ?symbols = \d+ : i64", "", attributes)
+            bound = f" symbols({', '.join(symbols)})" if symbols else ""
+            text = f" {first}[{', '.join(subscripts)}]{bound} {{{sets}}} : {types.split(', index')[0]} -> {type_}"
         case "construct_indirect_access_tile":
             views = (first, *others)
             subscripts = re.sub(
                 r"ind\((\d+), ([^)]*)\)",
                 lambda position: f"ind({views[int(position[1])]}[{position[2]}])",
-                _field(attributes, "subscripts", r'"([^"]*)"'),
+                _field(attributes, "subscripts", _TEXT),
             )
-            variables = _field(attributes, "variables", r'"([^"]*)"')
+            variables = _field(attributes, "variables", _TEXT)
             order = _field(attributes, "variables_space_order", r"(affine_map<.*?\)>)")
             space = _field(attributes, "variables_space_set", r"(affine_set<.*?\)>)")
             sets = f"variables_space_order = {order}, variables_space_set = {space}"
-            text = (
-                f" intermediate_variables({variables}) {first}[{subscripts}] {{{sets}}} : {types} -> {type_}"
-            )
+            symbols = _field(attributes, "symbols", _TEXT)
+            bound = f" symbols({symbols})" if symbols else ""
+            text = f" intermediate_variables({variables}) {first}[{subscripts}]{bound} {{{sets}}} : {types} -> {type_}"
         case "load":
             text = f" {first} : {types} -> {type_}"
+        case "runtime_arg_extract":
+            text = f" {_field(attributes, 'field', _TEXT)} from {first} : {types} -> {type_}"
         case "store" | "yield_partial" | "yield_reduced":
             text = f" {operands} : {types}"
         case _:
@@ -114,30 +171,50 @@ def _operation(line: str) -> list[str]:
     return [f"{result}ktdp.{name}{text}"]
 
 
-def _with_types(head: str, producers: str, operand_types: str, result_type: str) -> str:
-    """Return the first line of an op between cores, from the line without types: ``%r = ktdp.name operands``."""
-    cores = f"affine_set<{producers}>"
+def _between_cores(head: str, attributes: str, types: str, results: str, form: str) -> str:
+    """Return the line of an op between cores, from the line without attributes: ``%r = ktdp.name operands``."""
+    cores = f"affine_set<{_field(attributes, 'producers', _TEXT)}>"
     if "inter_tile_produce" in head:
-        partial = re.findall(r"tensor<[^>]*>", result_type)[0]
-        return f"{head.rstrip()} producer_tiles_per_group = {cores} : {partial} -> {result_type}"
-    name, operands = head.rsplit("ktdp.inter_tile_reduce ", 1)
-    future, identity = operands.split(", ")
-    future_type, identity_type = operand_types.rsplit(", ", 1)
-    return (
-        f"{name}ktdp.inter_tile_reduce({future}) consumer_tiles_per_group = {cores}, "
-        f"identity({identity} : {identity_type}) : {future_type} -> {result_type}"
-    )
+        roles = _field(results, "", r"!ktdp\.tile_future<\(?(.*?)\)?, groups")
+        shown = f" : {roles}" if form != NEWEST else ""
+        return f"{head.rstrip()} producer_tiles_per_group = {cores}{shown} -> {results}"
+    start, _, operands = head.rstrip().rpartition("ktdp.")
+    name, _, operands = operands.partition(" ")
+    future, *identities = operands.split(", ")
+    future_type, *identity_types = split_outside(types)
+    parts = [f"consumer_tiles_per_group = {cores}"]
+    for dims in ktdp.DELIVERIES[name]:
+        parts.append(f"{dims} = [{_field(attributes, dims, 'array<i64: ([^>]*)>')}]")
+    dependency = _field(attributes, "dependency", _TEXT)
+    if dependency:
+        parts.append(f"producer_dependency_per_consumer = affine_set<{dependency}>")
+    if "reduce" in name:
+        identity = f"{', '.join(identities)} : {', '.join(each.strip() for each in identity_types)}"
+        parts.append(f"identity({identity if identities else ''})")
+    produced = results.strip("()") if results.startswith("(") else results
+    return f"{start}ktdp.{name}({future}) {', '.join(parts)} : {future_type} -> {produced}"
 
 
 def _field(attributes: str, name: str, pattern: str) -> str:
-    match = re.search(rf"\b{name} = {pattern}", attributes)
+    match = re.search(rf"\b{name} = {pattern}" if name else pattern, attributes)
     return "" if match is None else match[1]
 
 
+#: The numbers of the operations that compute operands.
+_COUNTER = itertools.count()
+
 _ALIAS = re.compile(r"^[ \t]*(#[\w.]+)[ \t]*=[ \t]*(affine_(?:set|map)<)", re.MULTILINE)
 _NAME = re.compile(r"\bktdp\.(\w+)\b")
-_TILE_TYPE = re.compile(r"!ktdp\.access_tile<([0-9x]+)xindex>")
-_SPACE = re.compile(r"#ktdp\.memory_space<\s*(\w+)\s*(?:,\s*ct_id\s*=\s*(\d+)\s*)?>")
+_TILE_TYPE = re.compile(r"!ktdp\.access_tile<((?:[0-9?]+x)*)index>")
+_RUNTIME_TYPE = re.compile(r"!ktdp\.runtime_arg<([^>\"]*)>")
+_SPACE = re.compile(r"#ktdp\.(?:spyre_)?memory_space<\s*(\w+)\s*(?:,\s*(?:ct_id|core)\s*=\s*(\d+)\s*)?>")
+#: The spaces of memory of other spellings.
+_SPACES = {"HBM": ktdp.GLOBAL, "DDR": ktdp.GLOBAL, "LX": ktdp.LOCAL}
+_TYPE = r"!?[\w.]+(?:<[^<>]*>)?"
+_SPYREOP = re.compile(
+    r"(?<![\w!\"#])spyreop\.(\w+)[ \t]+(%[\w#]+(?:\s*,\s*%[\w#]+)*)((?:[ \t]+[a-z_]+[ \t]+[\w.+-]+)*)"
+    rf"(?:[ \t]*\{{([^}}]*)\}})?(?:\s*:\s*({_TYPE})(?:\s*->\s*({_TYPE}))?)?"
+)
 
 
 def split_outside(text: str) -> list[str]:
@@ -157,13 +234,25 @@ def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
     """Return the module of a text; ``CompileError`` with the line for text that is not valid KTIR."""
     generic = _GenericForm(text, path).rewritten()
     try:
-        module = parsed(generic, context)
+        # ``spyreop``, and dialects of other projects in generic form, have no definition here.
+        unregistered, context.allow_unregistered_dialects = context.allow_unregistered_dialects, True
+        try:
+            module = parsed(generic, context)
+        finally:
+            context.allow_unregistered_dialects = unregistered
     except (ir.MLIRError, CompileError) as error:
         problem = compile_error(error, "The text is not KTIR.") if isinstance(error, ir.MLIRError) else error
-        raise CompileError(
-            problem.message, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)
-        ) from None
+        foreign = re.search(r"Dialect `(\w+)' not found for custom op '([\w.]+)'", problem.message)
+        text = problem.message
+        if foreign is not None:
+            text = f"'{foreign[2]}' is of the dialect '{foreign[1]}' of another project, not of KTIR"
+        raise CompileError(text, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)) from None
     return module
+
+
+def _space(match: re.Match[str]) -> str:
+    """Return the memory space of a match of ``_SPACE`` as a text; the core follows its name."""
+    return _SPACES.get(match[1], match[1]) + (f", ct_id = {match[2]}" if match[2] else "")
 
 
 class _GenericForm:
@@ -176,6 +265,10 @@ class _GenericForm:
         # Comments become blanks, so that columns do not change.
         self.text = re.sub(r"//[^\n]*", lambda match: " " * len(match[0]), text)
         self.path, self.line, self.position = path, line, 0
+        # Operations that compute operands, before the current operation.
+        self.operands: list[str] = []
+        # The tuple of the tensors that the current operation has as results, with its type and their types.
+        self.results: list[tuple[str, str, str]] = []
 
     def rewritten(self) -> str:
         """Return the text in generic form."""
@@ -187,22 +280,44 @@ class _GenericForm:
         if names:
             used = re.compile("|".join(rf"{re.escape(name)}(?![\w.])(?!\s*=)" for name in names))
             self.text = used.sub(lambda match: aliases[match[0]], self.text)
+        self.text = _SPYREOP.sub(self._spyreop, self.text)
         done: list[str] = []
         begin = 0
         for match in _NAME.finditer(self.text):
             prefix = self.text[match.start() - 1 : match.start()]
-            if prefix in ("!", "#") or match.start() < begin:
+            if prefix in ("!", "#", '"') or match.start() < begin:
                 continue
             done.append(self.text[begin : match.start()])
-            self.position = match.end()
-            if match[1] not in _FORMS:
+            self.position, self.operands, self.results = match.end(), [], []
+            if match[1] in ktdp.DELIVERIES:
+                form = self.delivery(match[1])
+            elif match[1] in _OPERATIONS:
+                form = _OPERATIONS[match[1]](self)
+            else:
                 raise self.failure(match.start(), f"'ktdp.{match[1]}' is not an operation of KTIR")
-            form = _FORMS[match[1]](self)
+            # Other operations are before and after the results of the operation, in the same line.
+            written = re.search(r"%[\w:, %]+=\s*$", done[-1])
+            start = len(done[-1]) if written is None else written.start()
+            head, names = done[-1][:start], done[-1][start:]
+            for name, type_, types in self.results:
+                form += f" {names}{_CAST} {name} : {type_} to {types}"
+                names = f"{name} = "
+            done[-1] = f"{head}{''.join(f'{operation} ' for operation in self.operands)}{names}"
             begin = self.position
             missing = self.text.count("\n", match.start(), begin) - form.count("\n")
             done.append(form + "\n" * missing)
         done.append(self.text[begin:])
-        return _TILE_TYPE.sub(r"!ktdp.access_tile<tensor<\1xindex>>", "".join(done))
+        self.text = "".join(done)
+        # Types of futures outside of the operations, as of arguments of functions.
+        for match in reversed(list(re.finditer(r"!ktdp\.tile_future(?=<)", self.text))):
+            end = self.closing(match.end(), "<", ">")
+            body = " ".join(self.text[match.end() + 1 : end - 1].split())
+            if not body.endswith('"'):
+                self.position = match.start()
+                self.text = self.text[: match.start()] + self._future(body) + self.text[end:]
+        text = _TILE_TYPE.sub(r"!ktdp.access_tile<tensor<\1index>>", self.text)
+        text = _RUNTIME_TYPE.sub(r'!ktdp.runtime_arg<"\1">', text)
+        return _SPACE.sub(lambda space: f'"{_space(space)}"', text)
 
     # -- brackets, types and attributes -----------------------------------------------------------------------
 
@@ -255,31 +370,49 @@ class _GenericForm:
             found[name.strip()] = " ".join(value.split())
         return found
 
-    def type(self) -> str:
-        """Consume a type and return it."""
-        match = self.take(r"(index|[fi]\d+|(?:tensor|memref|!ktdp\.\w+)(?=<))", "a type")
-        if match[1] in ("index",) or re.fullmatch(r"[fi]\d+", match[1]):
-            return match[1]
-        begin = self.position
+    def type(self, elided: str = "") -> str:
+        """Consume a type and return it; ``elided`` is the type of the dialect that may lack its prefix."""
+        if elided and re.compile(r"\s*<").match(self.text, self.position):
+            name = f"!ktdp.{elided}"
+        else:
+            name = self.take(r"(index|[fi]\d+|(?:tensor|memref|!ktdp\.\w+)(?=<))", "a type")[1]
+            if name == "index" or re.fullmatch(r"[fi]\d+", name):
+                return name
+        begin = self.take("(?=<)", "'<'").end()
         self.position = self.closing(begin, "<", ">")
-        type_ = match[1] + " ".join(self.text[begin : self.position].split())
-        # The dialect has the groups of a future as a text.
-        future = re.fullmatch(r"!ktdp\.tile_future<(tensor<.*?>), groups = affine_set<(.*)>>", type_)
-        return type_ if future is None else f'!ktdp.tile_future<{future[1]}, "{future[2]}">'
+        body = " ".join(self.text[begin + 1 : self.position - 1].split())
+        return self._future(body) if name == "!ktdp.tile_future" else f"{name}<{body}>"
 
-    def types(self) -> list[str]:
-        types = [self.type()]
+    def _future(self, body: str) -> str:
+        """Return the type of a future, which has its groups as a text in the dialect."""
+        parts = [part.strip() for part in split_outside(body)]
+        types, groups = parts[:-1], parts[-1]
+        if types and types[0].startswith("("):
+            types = [part.strip() for part in split_outside(types[0][1:-1])]
+        set_ = re.fullmatch(r"(?:groups = )?affine_set<(.*)>", groups)
+        if set_ is None or not types:
+            self._refuse("future of roles", "the type of a future has its tensors and the set of its groups")
+        tensors = types[0] if len(types) == 1 else f"tuple<{', '.join(types)}>"
+        return f'!ktdp.tile_future<{tensors}, "{set_[1]}">'
+
+    def _refuse(self, form: str, message: str) -> NoReturn:
+        """Raise an error that names the form of the text, and why the form is not read."""
+        reason = FORMS[form].reason or f"expected: {FORMS[form].example}"
+        raise self.failure(self.position, f"{message} [{form} of {FORMS[form].version}; {reason}]")
+
+    def types(self, elided: str = "") -> list[str]:
+        types = [self.type(elided)]
         while re.compile(r"\s*,\s*(?!%)").match(self.text, self.position):
             self.expect(",")
-            types.append(self.type())
+            types.append(self.type(elided))
         return types
 
-    def arrow(self) -> tuple[str, str]:
+    def arrow(self, elided: str = "", result: str = "") -> tuple[str, str]:
         """Consume the type of an operand and the type of the result."""
         self.expect(":")
-        source = self.type()
+        source = self.type(elided)
         self.expect("->")
-        return source, self.type()
+        return source, self.type(result)
 
     # -- operations -------------------------------------------------------------------------------------------
 
@@ -293,41 +426,83 @@ class _GenericForm:
     def memory_view(self) -> str:
         """Rewrite a memory view."""
         address = self.take(r"(%[\w#]+)", "an address")[1]
-        lists = []
+        lists, values = [], [address]
         for name in ("sizes", "strides"):
             self.take(rf",\s*{name}\s*:", f"', {name}:'")
-            numbers = self.bracketed("[", "]")
-            if not re.fullmatch(r"[\s\d,]*", numbers):
-                raise self.failure(self.position, f"the {name} of a view are constants here")
-            lists.append(f"{name} = array<i64: {' '.join(numbers.split())}>")
+            numbers = split_outside(self.bracketed("[", "]"))
+            values += [number.strip() for number in numbers if number.strip().startswith("%")]
+            shown = ", ".join(str(ktdp.DYNAMIC) if "%" in number else number.strip() for number in numbers)
+            lists.append(f"{name} = array<i64: {shown}>")
         attributes = self.attributes()
-        space = _SPACE.fullmatch(attributes.get("memory_space", ""))
-        if space is None:
-            raise self.failure(self.position, "a view has the memory_space <global> or <ct_local>")
+        written = attributes.get("memory_space", "")
+        space = _SPACE.fullmatch(written) or re.fullmatch(r'"(\w+)"()', written)
+        if space is None or _space(space).partition(",")[0] not in (ktdp.GLOBAL, ktdp.LOCAL):
+            self._refuse("memory space", "a view has the memory_space <global> or <ct_local>")
         self.expect(":")
         core = f", ct_id = {space[2]} : i64" if space[2] else ""
         sets = attributes.get("coordinate_set", "")
         coordinates = f", coordinate_set = {sets}" if sets else ""
         return (
-            f'"ktdp.construct_memory_view"({address}) {{{", ".join(lists)}{coordinates}, memory_space = "{space[1]}"'
-            f"{core}}} : (index) -> {self.type()}"
+            f'"ktdp.construct_memory_view"({", ".join(values)}) {{{", ".join(lists)}{coordinates}, memory_space = '
+            f'"{_space(space).partition(",")[0]}"{core}}} : ({", ".join(["index"] * len(values))}) -> {self.type()}'
         )
 
+    def computed(self, operation: str) -> str:
+        """Add an operation before the current one; return its result."""
+        name = f"%ktir_{next(_COUNTER)}"
+        self.operands.append(f"{name} = {operation}")
+        return name
+
+    def packed(self, values: list[str], types: list[str]) -> tuple[str, str]:
+        """Return one value and its type: a tuple of several values."""
+        if len(values) == 1:
+            return values[0], types[0]
+        kind = f"tuple<{', '.join(types)}>"
+        return self.computed(f"{_CAST} {', '.join(values)} : {', '.join(types)} to {kind}"), kind
+
     def distributed_view(self) -> str:
-        """Rewrite a distributed view."""
-        operands, _, types = self.bracketed("(", ")").partition(":")
+        """Rewrite a distributed view; parts of several shapes are cast to one type with sizes that are values."""
+        operands, _, types = (split_outside(part) for part in self.bracketed("(", ")").partition(":"))
+        parts, kinds = [part.strip() for part in operands], [type_.strip() for type_ in types]
+        if len(set(kinds)) > 1:
+            common = re.sub(r"\d+x", "?x", kinds[0])
+            parts = [
+                self.computed(f"memref.cast {part} : {kind} to {common}")
+                for part, kind in zip(parts, kinds, strict=True)
+            ]
+            kinds = [common] * len(parts)
         self.expect(":")
-        return f'"ktdp.construct_distributed_memory_view"({operands.strip()}) : ({types.strip()}) -> {self.type()}'
+        return f'"ktdp.construct_distributed_memory_view"({", ".join(parts)}) : ({", ".join(kinds)}) -> {self.type()}'
+
+    def subscript(self, text: str) -> str:
+        """Return the value of a subscript: the value itself, or a sum or multiple of values and numbers."""
+        if re.fullmatch(r"%[\w#]+", text):
+            return text
+        if re.fullmatch(r"\d+", text):
+            return self.computed(f"arith.constant {text} : index")
+        values = list(dict.fromkeys(re.findall(r"%[\w#]+", text)))
+        dims = ", ".join(f"d{number}" for number in range(len(values)))
+        expression = re.sub(r"%[\w#]+", lambda value: f"d{values.index(value[0])}", text)
+        return self.computed(f"affine.apply affine_map<({dims}) -> ({expression})>({', '.join(values)})")
 
     def access_tile(self) -> str:
         """Rewrite an access tile of a view."""
         view = self.take(r"(%[\w#]+)", "a view")[1]
-        subscripts = [part.strip() for part in split_outside(self.bracketed("[", "]"))]
-        attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
-        type_, result = self.arrow()
-        types = ", ".join([type_, *["index"] * len(subscripts)])
-        operands = ", ".join([view, *subscripts])
-        return f'"ktdp.construct_access_tile"({operands}) {{{attributes}}} : ({types}) -> {result}'
+        subscripts = [self.subscript(part.strip()) for part in split_outside(self.bracketed("[", "]"))]
+        symbols = self.symbols()
+        sets = self.attributes() | ({"symbols": f"{len(symbols)} : i64"} if symbols else {})
+        attributes = ", ".join(f"{name} = {value}" for name, value in sorted(sets.items()))
+        type_, result = self.arrow(result="access_tile")
+        operands = [view, *subscripts, *symbols]
+        types = ", ".join([type_, *["index"] * (len(operands) - 1)])
+        return f'"ktdp.construct_access_tile"({", ".join(operands)}) {{{attributes}}} : ({types}) -> {result}'
+
+    def symbols(self) -> list[str]:
+        """Consume the values of the symbols of a set, if there are any."""
+        if re.compile(r"\s*symbols\s*\(").match(self.text, self.position) is None:
+            return []
+        self.expect("symbols")
+        return [part.strip() for part in split_outside(self.bracketed("(", ")"))]
 
     def indirect_access_tile(self) -> str:
         """Rewrite an access tile whose positions are data."""
@@ -343,54 +518,112 @@ class _GenericForm:
             if indirect[1] not in views[1:]:
                 views.append(indirect[1])
             texts.append(f"ind({views.index(indirect[1], 1)}, {indirect[2].strip()})")
+        symbols = self.symbols()
         attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
         self.expect(":")
-        types = self.types()
+        types = self.types()[: len(views)]
         self.expect("->")
+        bound = f', symbols = "{", ".join(symbols)}"' if symbols else ""
         return (
-            f'"ktdp.construct_indirect_access_tile"({", ".join(views)}) {{{attributes}, subscripts = '
-            f'"{", ".join(texts)}", variables = "{variables}"}} : ({", ".join(types)}) -> {self.type()}'
+            f'"ktdp.construct_indirect_access_tile"({", ".join(views)}) {{{attributes}{bound}, subscripts = '
+            f'"{", ".join(texts)}", variables = "{variables}"}} : ({", ".join(types)}) -> {self.type("access_tile")}'
         )
 
     def load(self) -> str:
         """Rewrite a load."""
         tile = self.take(r"(%[\w#]+)", "an access tile")[1]
-        source, result = self.arrow()
+        source, result = self.arrow("access_tile")
         return f'"ktdp.load"({tile}) : ({source}) -> {result}'
 
     def store(self) -> str:
         """Rewrite a store."""
         match = self.take(r"(%[\w#]+)\s*,\s*(%[\w#]+)\s*:", "a tensor, an access tile and ':'")
-        return f'"ktdp.store"({match[1]}, {match[2]}) : ({", ".join(self.types())}) -> ()'
+        return f'"ktdp.store"({match[1]}, {match[2]}) : ({", ".join(self.types("access_tile"))}) -> ()'
 
     def produce(self) -> str:
         """Rewrite the op by which cores offer tensors, with its region."""
         self.take(r"producer_tiles_per_group\s*=", "'producer_tiles_per_group ='")
         producers = self._set()
-        _, result = self.arrow()
-        body = self._region()
+        if re.compile(r"\s*:").match(self.text, self.position):
+            self.expect(":")
+            self.types()
+        self.expect("->")
+        result, body = self.type("tile_future"), self._region()
         return f'"ktdp.inter_tile_produce"() ({{{body}}}) {{producers = "{producers}"}} : () -> {result}'
 
-    def reduce(self) -> str:
-        """Rewrite the combination of offered tensors, with its region."""
-        future = self.bracketed("(", ")").strip()
-        self.take(r"consumer_tiles_per_group\s*=", "'consumer_tiles_per_group ='")
-        producers = self._set()
-        self.take(r",\s*identity", "', identity'")
-        identity, _, identity_type = self.bracketed("(", ")").partition(":")
-        type_, result = self.arrow()
-        body = self._region()
-        return (
-            f'"ktdp.inter_tile_reduce"({future}, {identity.strip()}) ({{{body}}}) {{producers = "{producers}"}} : '
-            f"({type_}, {identity_type.strip()}) -> {result}"
+    def delivery(self, name: str) -> str:
+        """Rewrite an op that delivers offered tensors, with its region if it combines them."""
+        operands, attributes, types = [self.bracketed("(", ")").strip()], {}, list[str]()
+        while re.compile(r"\s*:").match(self.text, self.position) is None:
+            key = self.take(r",?\s*(\w+)", "an attribute of the delivery")[1]
+            if key == "identity":
+                values, _, typed = self.bracketed("(", ")").partition(":")
+                operands += [value.strip() for value in split_outside(values)]
+                types += [type_.strip() for type_ in split_outside(typed)]
+                continue
+            self.expect("=")
+            if key in ktdp.DELIVERIES[name]:
+                attributes[key] = f"array<i64: {self.bracketed('[', ']')}>"
+            elif key in ("consumer_tiles_per_group", "producer_dependency_per_consumer"):
+                attributes["producers" if key.startswith("consumer") else "dependency"] = f'"{self._set()}"'
+            else:
+                raise self.failure(self.position, f"'{key}' is not an attribute of 'ktdp.{name}'")
+        missing = {"producers", *ktdp.DELIVERIES[name]} - attributes.keys()
+        if missing:
+            key = sorted(missing)[0].replace("producers", "consumer_tiles_per_group")
+            raise self.failure(self.position, f"'ktdp.{name}' has no {key}")
+        future, result = self.arrow("tile_future")
+        results = [result]
+        while re.compile(r"\s*,").match(self.text, self.position):
+            self.expect(",")
+            results.append(self.type())
+        if len(operands) > 2:
+            packed, kind = self.packed(operands[1:], types)
+            operands, types = [operands[0], packed], [kind]
+        unpacked = []
+        if len(results) > 1:
+            result = f"tuple<{', '.join(results)}>"
+            unpacked = [(f"%ktir_{next(_COUNTER)}", result, ", ".join(results))]
+        before = self.operands
+        body = f" ({{{self._region()}}})" if "reduce" in name else ""
+        self.operands, self.results = before, unpacked
+        shown = ", ".join(f"{key} = {value}" for key, value in sorted(attributes.items()))
+        return f'"ktdp.{name}"({", ".join(operands)}){body} {{{shown}}} : ({", ".join([future, *types])}) -> {result}'
+
+    def runtime_argument(self) -> str:
+        """Rewrite the op that returns a field of a run-time argument."""
+        match = self.take(
+            r"(value|granularity|upperbound)\s+from\s+(%[\w#]+)", "a field and 'from' its argument"
         )
+        source, result = self.arrow("runtime_arg")
+        return f'"ktdp.runtime_arg_extract"({match[2]}) {{field = "{match[1]}"}} : ({source}) -> {result}'
 
     def yielded(self, name: str) -> str:
         """Rewrite the terminator of a region."""
-        value = self.take(r"(%[\w#]+)\s*:", "a tensor and ':'")[1]
-        return f'"ktdp.{name}"({value}) : ({self.type()}) -> ()'
+        values = self.take(r"(%[\w#]+(?:\s*,\s*%[\w#]+)*)\s*:", "tensors and ':'")[1]
+        value, type_ = self.packed([value.strip() for value in values.split(",")], self.types())
+        return f'"ktdp.{name}"({value}) : ({type_}) -> ()'
+
+    def _spyreop(self, match: re.Match[str]) -> str:
+        """Rewrite an op of ``spyreop`` to generic form; its type follows, or is part of its name."""
+        name, operands, keywords, dictionary, source, result = match.groups()
+        numbers = re.findall(r"([a-z_]+)\s+([\w.+-]+)", keywords)
+        parts = [*(f"{key} = {number}" for key, number in numbers), *([dictionary] if dictionary else [])]
+        attributes = f" {{{', '.join(parts)}}}" if parts else ""
+        named = re.search(r"(i\d+)to(i\d+)$", name)
+        if source is None and named is not None:
+            source, result = named[1], named[2]
+        elif source is None and name == "idx32toaddr":
+            source = "i32"
+        elif source is None:
+            self.position = match.start()
+            self._refuse("SpyreOp", f"'spyreop.{name}' has no type")
+        types = ", ".join([str(source)] * operands.count("%"))
+        return f'"spyreop.{name}"({operands}){attributes} : ({types}) -> {result or source}'
 
     def _set(self) -> str:
+        if re.compile(r"\s*\[").match(self.text, self.position):
+            self._refuse("enumerated tiles", "the cores of a group are not listed")
         begin = self.take(r"affine_set(?=<)", "a set").end()
         self.position = self.closing(begin, "<", ">")
         return " ".join(self.text[begin + 1 : self.position - 1].split())
@@ -404,7 +637,7 @@ class _GenericForm:
         return "\n" * lead + _GenericForm(body, self.path, line).rewritten()
 
 
-_FORMS = {
+_OPERATIONS = {
     "get_compute_tile_id": _GenericForm.compute_tile_id,
     "construct_memory_view": _GenericForm.memory_view,
     "construct_distributed_memory_view": _GenericForm.distributed_view,
@@ -413,7 +646,7 @@ _FORMS = {
     "load": _GenericForm.load,
     "store": _GenericForm.store,
     "inter_tile_produce": _GenericForm.produce,
-    "inter_tile_reduce": _GenericForm.reduce,
+    "runtime_arg_extract": _GenericForm.runtime_argument,
     "yield_partial": lambda rewriter: rewriter.yielded("yield_partial"),
     "yield_reduced": lambda rewriter: rewriter.yielded("yield_reduced"),
 }

@@ -41,7 +41,14 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "arith.maxsi": np.maximum, "arith.maxui": np.maximum, "arith.andi": np.bitwise_and, "arith.ori": np.bitwise_or,
     "arith.xori": np.bitwise_xor,
 }  # fmt: skip
-_CASTS = {"arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi", "arith.trunci"}
+_CASTS = {
+    "arith.index_cast",
+    "arith.index_castui",
+    "arith.extui",
+    "arith.extsi",
+    "arith.trunci",
+    "memref.cast",
+}
 #: The comparisons of ``arith.cmpi`` by the number of the predicate.
 _COMPARISONS = (
     np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal,
@@ -268,12 +275,22 @@ class _CoresRun:
         self._rows = [None] * self.cores
         return [future]
 
-    def _reduce(self, op: ir.Operation, values: Sequence[Any], active: NDArray[np.bool_]) -> Sequence[Any]:
+    def _deliver(self, op: ir.Operation, values: Sequence[Any], active: NDArray[np.bool_]) -> Sequence[Any]:
         future: _Future = values[0]
+        named = ir.StringAttr(op.attributes["dependency"]).value if "dependency" in op.attributes else ""
+        symbols = named.partition("[")[2].partition("]")[0].count(",") + 1
+        cores = np.arange(self.cores)
         for group, consumers in self._members(op, future.groups).items():
-            known = future.clocks[future.producers.get(group, [])].max(axis=0, initial=0)
-            waiting = [core for core in consumers if active[core]]
-            self._clocks[waiting] = np.maximum(self._clocks[waiting], known)
+            producers = np.array(future.producers.get(group, []), int)
+            for core in consumers:
+                if active[core]:
+                    waits = (
+                        producers[_contains(named, [producers], [cores[core], group][:symbols])]
+                        if named
+                        else producers
+                    )
+                    known = future.clocks[waits].max(axis=0, initial=0)
+                    self._clocks[core] = np.maximum(self._clocks[core], known)
         self._rows = [None] * self.cores
         return ()
 
@@ -288,12 +305,20 @@ class _CoresRun:
 
     def _view(self, op: ir.Operation, values: Sequence[Any], _: Any) -> Sequence[Any]:
         """Return the view of one memory; its address, in elements, is the number of a memory and an offset."""
-        (address,) = values
-        if address is None:
-            raise self._error(op, "The address of a view is data; expected an address that is known.")
+        address, *numbers = values
+        if address is None or any(number is None or np.ptp(number) for number in numbers):
+            raise self._error(
+                op,
+                "The address or a size of a view is data; expected numbers that are known, and equal sizes.",
+            )
         type_ = ir.MemRefType(op.results[0].type)
         item_bytes = max(1, type_.element_type.width // 8)
         sizes, strides = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("sizes", "strides"))
+        given = iter(numbers)
+        sizes, strides = (
+            [int(next(given)[0]) if number == ktdp.DYNAMIC else number for number in each]
+            for each in (sizes, strides)
+        )
         owner = None
         if ir.StringAttr(op.attributes["memory_space"]).value == ktdp.LOCAL:
             named = op.attributes["ct_id"] if "ct_id" in op.attributes else None
@@ -313,7 +338,7 @@ class _CoresRun:
 
     def _tile(self, op: ir.Operation, values: Sequence[Any], _: Any) -> Sequence[Any]:
         parts, *subscripts = values
-        return [_Tile(parts, subscripts, _extents(op))]
+        return [_Tile(parts, subscripts[: len(parts[0].sizes)], _extents(op))]
 
     def _indirect_tile(self, op: ir.Operation, values: Sequence[Any], _: Any) -> Sequence[Any]:
         """Return a tile of the whole view, because its positions are data."""
@@ -390,7 +415,7 @@ _HANDLERS: Mapping[str, Callable[..., Sequence[Any]]] = {
     "scf.for": _CoresRun._for,
     "ktdp.get_compute_tile_id": _CoresRun._core,
     "ktdp.inter_tile_produce": _CoresRun._produce,
-    "ktdp.inter_tile_reduce": _CoresRun._reduce,
+    **{f"ktdp.{name}": _CoresRun._deliver for name in ktdp.DELIVERIES},
     "ktdp.construct_memory_view": _CoresRun._view,
     "ktdp.construct_distributed_memory_view": _CoresRun._distributed,
     "ktdp.construct_access_tile": _CoresRun._tile,

@@ -37,7 +37,7 @@ class ExpandScalarFunctions(Pass):
                 reason = f"the device has no '{generic.opcode}'"
                 self.remark(generic.op, "expansion", reason)
                 sdsc.inherit(maker, generic.op)
-                sdsc.record(maker, "expansion", self.name, reason)
+                sdsc.record(maker, "decomposition", self.name, reason)
                 generic.op.results[0].replace_all_uses_with(result)
                 generic.op.erase()
 

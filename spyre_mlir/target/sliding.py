@@ -29,9 +29,13 @@ class Sliding:
         """The positions from the first to the last of a window, both included."""
         return self.dilation * (self.extent - 1) + 1
 
+    def reached(self, count: Any) -> Any:
+        """Return the positions from the first to the last of ``count`` windows, with padding; an array for an array."""
+        return (count - 1) * self.stride + self.reach
+
     def end(self, count: int) -> int:
         """Return the position after the last one of ``count`` windows; beyond ``size`` it is in the padding."""
-        return (count - 1) * self.stride + self.reach - self.before
+        return self.reached(count) - self.before
 
     def accessed(self, first: int, count: int) -> tuple[int, int]:
         """Return the first position that ``count`` windows from ``first`` on access, and the number of positions.
@@ -45,7 +49,7 @@ class Sliding:
 
     def most_accessed(self, count: Any) -> Any:
         """Return the largest number of positions that ``count`` windows access; an array for an array of counts."""
-        reached = (count - 1) * self.stride + self.reach
+        reached = self.reached(count)
         return np.minimum(reached, self.size) if isinstance(reached, np.ndarray) else min(reached, self.size)
 
     def is_padded(self, count: int) -> bool:

@@ -44,6 +44,7 @@ class ArrayRates:
     full_rate_rows: int  #: rows per core up to which the rate is sustained
     row_slowdown: float  #: times as long at most with more rows
     split_sum_slowdown: float  #: times as long, if the contracted dim is split
+    scattered_sum_multiply_adds_per_ns: float  #: at most, if the cores of a split sum are not neighbours
     intake_bytes_per_ns: float  #: bytes of operands in device memory that a core takes in
     stream_lx_bytes: int  #: bytes of the back end's LX with which loads of one core each do not wait
     stream_exponent: float  #: of (these bytes / bytes there are), the slowdown of loads that wait

@@ -26,12 +26,20 @@ READ, WRITE = 1, 2
 CLOCKWISE, COUNTERCLOCKWISE = 1, 2
 
 
-def trace_text(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> str:
+#: A measured bar: name, begin and length in microseconds, and details.
+MeasuredBar = tuple[str, float, float, Json]
+
+
+def trace_text(
+    timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = (), measured: Sequence[MeasuredBar] = ()
+) -> str:
     """Return the trace as the text of a JSON file, the same bytes for the same timeline.
 
-    ``lx_bytes`` are, for each group of cores, the occupied bytes of LX at each execute of the program text.
+    ``lx_bytes`` are, for each group of cores, the occupied bytes of LX at each execute of the program text;
+    ``measured`` are kernels of a trace of a card, which have a process of their own.
     """
-    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace_events(timeline, lx_bytes))
+    events = [*trace_events(timeline, lx_bytes), *_measured_events(len(timeline.core_groups) + 5, measured)]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
 
 
@@ -48,6 +56,14 @@ def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> 
         *writer.flows(),
         *writer.lx_use(lx_bytes),
     ]
+
+
+def _measured_events(process: int, bars: Sequence[MeasuredBar]) -> Iterator[Json]:
+    """Yield the names of the process and its track, and the bars; nothing without bars."""
+    if bars:
+        yield from _named(process, "measured", {1: "kernels"})
+    for name, begin, length, details in bars:
+        yield {"ph": "X", "name": name, "pid": process, "tid": 1, "ts": begin, "dur": length, "args": details}
 
 
 class _TraceWriter:

@@ -5,6 +5,7 @@
     spyre-run softmax.bundle --inputs in.npz --stats --numerics dl16
     spyre-run softmax.bundle --random --stats
     spyre-run softmax.bundle --timeline trace.json
+    spyre-run softmax.bundle --timeline out.json --measured trace.json --calibration measured.csv
 
 The arrays of in.npz have the names of the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs. Constants
 and parameters that in.npz does not have are read from the bundle's constants.npz, or as device images from its
@@ -22,6 +23,10 @@ prints the time of the plan by the model of ktir-cpu and by ours.
 
 --timeline predicts the time of the bundle, which needs no inputs. Without --inputs, --outputs and --stats, the bundle
 does not run. Open the file in ui.perfetto.dev or chrome://tracing. Use the times to rank plans, not as predictions.
+
+--measured joins a trace of torch.profiler on a card with the timeline by debug handles: tables of predicted over
+measured times by operation and by module, and the kernels in the trace of --timeline. --calibration writes the matmuls
+that were measured alone as a table for spyre-calibrate.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,8 +53,16 @@ from spyre_mlir.driver.checking import HostArray, random_arguments
 from spyre_mlir.driver.ktir_program import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
+from spyre_mlir.report.measured_trace import (
+    MeasuredGroup,
+    calibration_table,
+    comparison_lines,
+    joined,
+    measured_bars,
+    read_trace,
+)
 from spyre_mlir.report.modules import module_lines
-from spyre_mlir.report.program_facts import program_facts
+from spyre_mlir.report.program_facts import Operation, program_facts
 from spyre_mlir.simulator import Result, Schedule, Statistics, described, require_first, run
 from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, EAGER, UNINITIALIZED_MEMORY
 from spyre_mlir.tables import aligned
@@ -66,6 +80,8 @@ Value = TypeVar("Value")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-run; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
+    if (options.measured and not options.timeline) or (options.calibration and not options.measured):
+        raise CompileError("--measured requires --timeline, and --calibration requires --measured.")
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     chosen = options.dma_execution_mode, options.random_seed, options.uninitialized_memory
     if all(choice is None for choice in chosen):
@@ -91,14 +107,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.timeline:
         facts = program_facts(bundle, lx_backend_fraction=fraction, overlap=options.overlap)
         lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
-        files.write_text(options.timeline, trace_text(facts.timeline, lx_loads))
+        groups = _measured(options, facts.operations)
+        files.write_text(options.timeline, trace_text(facts.timeline, lx_loads, list(measured_bars(groups))))
         if options.timeline != "-":
             print("\n".join((times(facts.timeline), *module_lines(facts.operations))))
+            if groups:
+                print("\n".join(("", *comparison_lines(groups, facts.operations))))
     if result is not None and options.outputs:
         _write(options.outputs, result.outputs)
     if result is not None and options.stats:
         print(table(result.statistics))
     return 0
+
+
+def _measured(options: argparse.Namespace, operations: Sequence[Operation]) -> list[MeasuredGroup]:
+    """Return the groups of kernels and operations of a measured trace, and write the rows for a calibration."""
+    if not options.measured:
+        return []
+    kernels = read_trace(files.read_text(options.measured), options.measured)
+    groups = joined(kernels, operations, options.measured)
+    if options.calibration:
+        files.write_text(options.calibration, calibration_table(groups, Path(options.measured).stem))
+    return groups
 
 
 def _run(
@@ -327,7 +357,14 @@ def _parser() -> _common.ArgumentParser:
         "--inputs", metavar="FILE.npz", help="archive with the arrays of the inputs, as numpy.savez writes it"
     )
     text = "draw the arrays that no archive has from a generator with this seed, indices within their range"
-    parser.add_argument("--random", type=int, nargs="?", const=0, metavar="SEED", help=f"{text} (default: 0)")
+    parser.add_argument(
+        "--random",
+        type=_common.number(int, 0, 2**31),
+        nargs="?",
+        const=0,
+        metavar="SEED",
+        help=f"{text} (default: 0)",
+    )
     _common.add_output(parser, "--outputs", "FILE.npz", "write the results to this archive")
     text = "simulate DL16 as IEEE fp16, or bit by bit (default: ieee; dl16 for programs with bfloat16)"
     parser.add_argument("--numerics", choices=MODES, help=text)
@@ -346,6 +383,10 @@ def _parser() -> _common.ArgumentParser:
     text = "contents of memory before the first write, with an order of these options (default: nan)"
     parser.add_argument("--uninitialized-memory", choices=UNINITIALIZED_MEMORY, help=text)
     _common.add_output(parser, "--timeline", "FILE.json", "predict the time, and write a trace for Perfetto")
+    text = "compare the timeline with a trace of torch.profiler on a card"
+    parser.add_argument("--measured", metavar="TRACE.json", help=text)
+    text = "write the matmuls of --measured as a table for spyre-calibrate"
+    _common.add_output(parser, "--calibration", "FILE.csv", text)
     text = "whether loads begin before the previous operation has ended, for --timeline (default: overlapped)"
     parser.add_argument("--overlap", choices=OVERLAPS, default=OVERLAPS[0], help=text)
     fraction = (

@@ -6,8 +6,8 @@
     spyre-translate softmax.ktir.mlir --from-ktir
 
 A bundle is a folder, written atomically; an existing bundle is replaced. The values of parameters are not part of MLIR:
-``spyre-run`` takes them as inputs. --from-ktir checks a KTIR program of any writer, and prints it with the operations
-of the dialect ktdp in generic form.
+``spyre-run`` takes them as inputs. --ktir-form chooses the version of KTIR. --from-ktir checks a KTIR program of any
+writer, and prints it with the operations of the dialect ktdp in generic form.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from spyre_mlir import files
+from spyre_mlir.ktir.grammar import NEWEST, WRITTEN
 from spyre_mlir.tools import _common
 
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.to_ktir:
         from spyre_mlir.ktir.ktir_text import to_text
 
-        files.write_text(options.to_ktir, to_text(module))
+        files.write_text(options.to_ktir, to_text(module, options.ktir_form))
         return 0
 
     from spyre_mlir.bundle import write_bundle
@@ -60,6 +61,8 @@ def _parser() -> _common.ArgumentParser:
     _common.add_output(forms, "--to-ktir", "FILE", "write the module as KTIR to this file (default: stdout)",
                        nargs="?", const="-")  # fmt: skip
     forms.add_argument("--from-ktir", action="store_true", help="check a KTIR program, and print it as MLIR")
+    parser.add_argument("--ktir-form", choices=WRITTEN, default=NEWEST,
+                        help="the version of KTIR that --to-ktir writes: a commit of its repository")  # fmt: skip
     return parser
 
 

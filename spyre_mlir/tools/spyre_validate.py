@@ -2,7 +2,8 @@
 """spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format.
 
 With --conformance, the designs are instead compared field by field with the output of torch-spyre: every difference is
-printed with its file and field, its severity for the back end, and the source of the rule.
+printed with its file and field, its severity for the back end, and the source of the rule. A design that rests on an
+assumption, because no public source decides a field of it, is printed with the id of the assumption.
 
 With --races, only the order of accesses to memory is checked: every two accesses to the same bytes, at least one of
 them a write, need an order (docs/concurrency.md). A race is printed with both operations, cores and source lines. With
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
+from spyre_mlir.bundle.assumptions import ASSUMPTIONS, assumptions_of_folder
 from spyre_mlir.bundle.conformance import Weight, check_folder
 from spyre_mlir.bundle.folder import HOW_TO_WRITE, is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, executes_of
@@ -44,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         count, findings = check_folder(folder)
         for finding in findings:
             print(finding)
+        for filename, key in assumptions_of_folder(folder):
+            print(
+                f"{filename}: rests on assumption {key} ({ASSUMPTIONS[key].concerns}): {ASSUMPTIONS[key].sentence}"
+            )
         weights = Counter(finding.weight for finding in findings)
         summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
         print(f"{folder}: {counted(count, 'design')}; differences: {summary}")

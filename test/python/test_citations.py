@@ -22,6 +22,7 @@ ELSEWHERE = (
     "0248-SdscBundleSpec/",
     "2244-SdscSemantics/",
     "ProgramExecution/",
+    "docs/inter-tile-communication.md",
     "//github.com/torch-spyre/",
 )
 

@@ -2,6 +2,7 @@
 """The conformance check: designs of the compiler and of torch-spyre's front end pass, every old form is found."""
 
 import copy
+import functools
 import json
 import random
 import sys
@@ -122,6 +123,36 @@ def shuffle() -> dict:
     return value
 
 
+@functools.cache
+def convolution_text() -> str:
+    program = spyre_mlir.compile(
+        torch.nn.Conv2d(64, 64, 3, stride=2, padding=1).half(),
+        (torch.ones(1, 64, 18, 18).half(),),
+        sencores=2,
+    )
+    design = next(design for design in program.bundle.designs.values() if design.operands[0].windows)
+    return json.dumps(to_json(design))
+
+
+def convolution() -> dict:
+    """A convolution whose rows are divided."""
+    return json.loads(convolution_text())
+
+
+@functools.cache
+def symbolic_text() -> str:
+    x = torch.ones(256, 64).half()
+    torch._dynamo.mark_dynamic(x, 0, min=64, max=256)
+    program: Any = spyre_mlir.compile(torch.nn.Linear(64, 128).half(), (x,), sencores=4)
+    assert program.symbolic is not None
+    return json.dumps(to_json(next(iter(program.symbolic.bundle.designs.values()))))
+
+
+def symbolic() -> dict:
+    """An operation whose rows follow a run-time size."""
+    return json.loads(symbolic_text())
+
+
 def list_absent_dims(value: dict) -> None:
     """Operands list all dims of a matmul, those that they lack at -1."""
     dsc = dsc_of(value)
@@ -212,8 +243,118 @@ FORMS = {
         "folds",
         Weight.MISREAD,
     ),
+    "padding of an image": (
+        convolution,
+        lambda value: padding_of(value).update(totalSize_=9),
+        "windows",
+        Weight.REFUSED,
+    ),
+    "levels of a stick": (
+        restickify,
+        lambda value: coordinate_of(value).update(temporal=1),
+        "coordinates",
+        Weight.REFUSED,
+    ),
+    "slices for fewer cores": (
+        matmul,
+        lambda value: next(iter(value.values()))["numWkSlicesPerDim_"].update(mb=2),
+        "work-slices",
+        Weight.REFUSED,
+    ),
+    "a step without work": (
+        matmul,
+        lambda value: next(iter(value.values()))["coreIdToDscSchedule"].update({"0": [[-1, -1, 0, 0]]}),
+        "schedule",
+        Weight.REFUSED,
+    ),
+    "addresses by corelet": (
+        matmul,
+        lambda value: starts_of(value)["dim_prop_func"].reverse(),
+        "start-addresses",
+        Weight.REFUSED,
+    ),
+    "a run-time size without a name": (
+        symbolic,
+        lambda value: next(iter(value.values())).pop("inputSymbolsAndTags_"),
+        "symbols",
+        Weight.REFUSED,
+    ),
     "an unknown member": (matmul, lambda value: dsc_of(value).update(x_=1), "schema", Weight.REFUSED),
 }
+
+
+def padding_of(value: dict, stage: str = "") -> dict:
+    sizes = dsc_of(value)["dataStageParam_"]["0"][stage] if stage else dsc_of(value)["N_"]
+    return sizes["paddingSizes_"]["i"]
+
+
+def starts_of(value: dict) -> dict:
+    return dsc_of(value)["scheduleTree_"][0]["startAddressCoreCorelet_"]
+
+
+#: Deviations from "SuperDSC Semantics" and its pages, in a convolution of 3 x 3 by steps of 2 with padding 1 over 18
+#: rows on two cores, and the place that the check names.
+DEVIATIONS: dict[str, tuple[Any, str]] = {
+    "the total of the image without padding": (lambda v: padding_of(v).update(totalSize_=18), "N_"),
+    "the total of a core without padding": (lambda v: padding_of(v, "ss_").update(totalSize_=8), "ss_"),
+    "padding of a divided dim in a core": (lambda v: padding_of(v, "el_").update(padFront_=1), "el_"),
+    "a core with other steps": (lambda v: padding_of(v, "ss_").update(stride_=1), "ss_"),
+    "a window of another dim": (lambda v: padding_of(v, "el_").update(windowDim_="kj"), "el_"),
+    "a stage without windows": (lambda v: stage_of(v)["paddingSizes_"].pop("i"), "ss_"),
+    "no sum of unneeded positions": (lambda v: padding_of(v).pop("unneededPad_"), "N_"),
+    "coordinates without padding": (lambda v: image_of(v).update(padding="nopad"), "coordInfo.i"),
+    "the type without padding": (lambda v: padding_node(v).update(i="PADDED_FULLSPAN_WUNNEEDED"), "scheduleTree_"),
+    "no type of padding": (lambda v: dsc_of(v)["scheduleTree_"][0].pop("padding_"), "scheduleTree_"),
+    "padding of the result": (
+        lambda v: dsc_of(v)["scheduleTree_"][2]["coordinates_"]["coordInfo"]["i"].update(padding="padded_nozeropad"),
+        "coordInfo.i",
+    ),
+    "slices without overlap": (
+        lambda v: image_of(v)["folds"]["dim_prop_func"][0]["Affine"].update(alpha_=11),
+        "coordInfo.i",
+    ),
+    "the size of the image as the size of the dim": (lambda v: dsc_of(v)["N_"].update(i_=18), "N_"),
+    "a core with a slice beyond the last": (
+        lambda v: next(iter(v.values()))["coreIdToWkSlice_"]["1"].update(i=2),
+        "coreIdToWkSlice_",
+    ),
+    "cores with separate schedules": (
+        lambda v: next(iter(v.values()))["coreIdToDscSchedule"].update({"1": [[-1, 0, 1, 0]]}),
+        "coreIdToDscSchedule",
+    ),
+}  # fmt: skip
+
+
+def stage_of(value: dict) -> dict:
+    return dsc_of(value)["dataStageParam_"]["0"]["ss_"]
+
+
+def padding_node(value: dict) -> dict:
+    return dsc_of(value)["scheduleTree_"][0]["padding_"]
+
+
+def image_of(value: dict) -> dict:
+    return dsc_of(value)["scheduleTree_"][0]["coordinates_"]["coordInfo"]["i"]
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_a_deviation_from_the_semantics_of_designs_is_found(name):
+    change, place = DEVIATIONS[name]
+    value = copy.deepcopy(convolution())
+    assert check_design(value, "sdsc_0.json") == []
+    change(value)
+    assert any(place in finding.path for finding in check_design(value, "sdsc_0.json"))
+
+
+@pytest.mark.parametrize("member", ["maxSize_", "granularity_"])
+@pytest.mark.parametrize("half", ["ss_", "el_"])
+def test_a_run_time_size_has_a_largest_value_in_steps(half, member):
+    value = symbolic()
+    assert check_design(value, "sdsc_0.json") == []
+    ((_, info),) = dsc_of(value)["dataStageParam_"]["0"][half]["symbolicDimInfo_"].items()
+    info[member] += 1
+    (finding,) = check_design(value, "sdsc_0.json")
+    assert finding.rule == "symbols" and half in finding.path
 
 
 def swap_roles(value: dict) -> None:

@@ -17,7 +17,7 @@ from test_cost_ring import random_relayout
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.granite import RELAYOUTS, ModelRelayout, Pieces
+from benchmarks.granite import INTER_TILE, RELAYOUTS, ModelRelayout, Pieces
 from benchmarks.relayouts import PROGRAMS, compiled, residence, without_ring
 from spyre_mlir.bundle.model import Design, HeldSlices
 from spyre_mlir.bundle.validate import validate
@@ -51,6 +51,30 @@ PUBLISHED = {
 @pytest.fixture(params=RELAYOUTS, ids=NAMES)
 def row(request) -> ModelRelayout:
     return request.param
+
+
+@pytest.fixture(params=(*RELAYOUTS, *INTER_TILE), ids=[*NAMES, *(row.name for row in INTER_TILE)])
+def transported(request) -> ModelRelayout:
+    """A row of either list of relayouts."""
+    return request.param
+
+
+#: The operations of "Inter-tile communications in KTIR", section 9.3, and the number of relayouts of each.
+DELIVERIES = {
+    "I1": ("gather x, in, out", 3), "I2": ("gather in", 1), "I3": ("gather in", 6), "I4": ("gather mb", 15),
+    "I5": ("gather mb", 3), "I6": ("all_to_all mb / out", 6), "I7": ("all_to_all x / mb", 3),
+    "I8": ("all_to_all out / mb", 1), "I9": ("scatter y", 12), "I10": ("scatter out", 1), "I11": ("consume", 0),
+}  # fmt: skip
+
+
+def test_the_measured_relayouts_of_the_dialect_are_here():
+    assert {row.name: (row.operation, row.count) for row in INTER_TILE} == DELIVERIES
+    assert sum(row.count for row in INTER_TILE) == 51
+    for row in INTER_TILE:
+        sources = {
+            sum(_meet(row, source, target) for source in _parts(row.source)) for target in _parts(row.target)
+        }
+        assert sources == {row.sources}
 
 
 def test_every_row_of_the_list_is_here():
@@ -141,11 +165,11 @@ def program_of(row: ModelRelayout) -> Program:
     return program
 
 
-def test_a_row_in_a_program(row: ModelRelayout):
+def test_a_row_in_a_program(transported: ModelRelayout):
     """The bundle is valid, with the cores of the row; the result equals the input."""
-    bundle = program_of(row).bundle()
+    bundle = program_of(transported).bundle()
     assert validate(bundle) == []
-    shape = [row.sizes[label] for label in row.labels]
+    shape = [transported.sizes[label] for label in transported.labels]
     x = np.random.default_rng(7).standard_normal(shape).astype(np.float16)
     np.testing.assert_array_equal(run(bundle, {"x": x}).outputs["z"], x)
 
@@ -165,32 +189,36 @@ def image_of(design: Design, row: ModelRelayout, sticks: np.ndarray) -> np.ndarr
     return np.transpose(sticks, [*order, len(labels)]).ravel()
 
 
-def test_a_row_is_right_to_the_byte(row: ModelRelayout):
+def test_a_row_is_right_to_the_byte(transported: ModelRelayout):
     """Each core has its piece of the target in LX, and all else as it was: by slices of the value in numpy."""
-    design, rng = program_of(row).designs["sdsc_2.json"], np.random.default_rng(11)
-    value = rng.integers(0, 256, (*units_of(row), STICK_BYTES), np.uint8)
+    design, rng = program_of(transported).designs["sdsc_2.json"], np.random.default_rng(11)
+    value = rng.integers(0, 256, (*units_of(transported), STICK_BYTES), np.uint8)
     space, expected = AddressSpace(TARGET), {}
     start, end = (operand.start[0] for operand in design.operands)
-    target_bytes = int(np.prod(shares_of(row, row.target))) * STICK_BYTES
+    target_bytes = int(np.prod(shares_of(transported, transported.target))) * STICK_BYTES
     space.add_buffer("source", "lx", start, end - start)
     space.add_buffer("target", "lx", end, target_bytes)
-    sources, targets, seen = row.source.owners(), row.target.owners(), end + target_bytes + 4096
+    sources, targets, seen = (
+        transported.source.owners(),
+        transported.target.owners(),
+        end + target_bytes + 4096,
+    )
     seen = min(seen, space.lx(0).data.size)
     for core in range(design.cores):
         memory = space.lx(core)
         memory.data[:seen] = rng.integers(0, 256, seen, np.uint8)
         if core < len(sources) and (part := sources[core]) is not None:
-            image = image_of(design, row, piece_of(row, value, row.source, part))
+            image = image_of(design, transported, piece_of(transported, value, transported.source, part))
             memory.data[start : start + len(image)] = image
             memory.shadow[start : start + len(image)].view(np.uint16)[:] = SOURCE
         expected[core] = memory.data[:seen].copy()
         if core < len(targets) and (part := targets[core]) is not None:
-            image = image_of(design, row, piece_of(row, value, row.target, part))
+            image = image_of(design, transported, piece_of(transported, value, transported.target, part))
             expected[core][end : end + len(image)] = image
     bytes_ = moved(design, space)
     for core, data in expected.items():
         np.testing.assert_array_equal(space.lx(core).data[: len(data)], data)
-    assert bytes_ == relayout_traffic(row.relayout(TARGET)).moved_bytes
+    assert bytes_ == relayout_traffic(transported.relayout(TARGET)).moved_bytes
 
 
 # -- transfers ---------------------------------------------------------------------------------------------
@@ -240,8 +268,8 @@ def check_transfers(relayout: Relayout) -> None:
         np.testing.assert_array_equal(results[core], image)
 
 
-def test_the_transfers_of_a_row(row: ModelRelayout):
-    check_transfers(row.relayout(TARGET))
+def test_the_transfers_of_a_row(transported: ModelRelayout):
+    check_transfers(transported.relayout(TARGET))
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -268,18 +296,20 @@ def received_bytes(row: ModelRelayout) -> int:
     return most * STICK_BYTES
 
 
-def test_a_row_takes_at_least_its_bytes_over_two_links(row: ModelRelayout):
+def test_a_row_takes_at_least_its_bytes_over_two_links(transported: ModelRelayout):
     """A core has two links, one to either side."""
-    nanoseconds = relayout_ns(row.relayout(TARGET))
+    nanoseconds = relayout_ns(transported.relayout(TARGET))
     assert math.isfinite(nanoseconds) and nanoseconds > 0
-    assert nanoseconds >= received_bytes(row) / (2 * TARGET.ring.link_bytes_per_ns)
+    assert nanoseconds >= received_bytes(transported) / (2 * TARGET.ring.link_bytes_per_ns)
 
 
-def test_more_bytes_are_never_cheaper(row: ModelRelayout):
+def test_more_bytes_are_never_cheaper(transported: ModelRelayout):
     """Each dim with two and four times as many."""
-    for label in row.labels:
+    for label in transported.labels:
         larger = (
-            dataclasses.replace(row, sizes={**row.sizes, label: row.sizes[label] * factor})
+            dataclasses.replace(
+                transported, sizes={**transported.sizes, label: transported.sizes[label] * factor}
+            )
             for factor in (1, 2, 4)
         )
         prices = [relayout_ns(each.relayout(TARGET)) for each in larger]

@@ -206,16 +206,39 @@ def design_of(name: str) -> Design:
 
 
 def test_a_design_says_its_windows_as_the_public_format_does():
-    """``paddingSizes_``: whole for all cores, -1 for what depends on the core."""
+    """``paddingSizes_``: whole for all cores with padding, -1 for what depends on the core ("SuperDSC Semantics")."""
     design = design_of("conv2d")
     value = to_json(design)
     ((_, body),) = value.items()
     ((_, dsc),) = body["dscs_"][0].items()
     pad = dsc["N_"]["paddingSizes_"]["i"]
     assert (pad["padFront_"], pad["padBack_"], pad["stride_"], pad["windowDim_"]) == (1, 1, 2, "ki")
-    assert pad["totalSize_"] == 9
+    assert pad["totalSize_"] == 9 + 1 + 1
+    node = dsc["scheduleTree_"][0]
+    assert set(node["padding_"].values()) == {"padded_nozeropad"}
+    assert node["coordinates_"]["coordInfo"]["i"]["padding"] == "padded_nozeropad"
     if design.slices["i"] > 1:
         assert dsc["dataStageParam_"]["0"]["ss_"]["paddingSizes_"]["i"]["padFront_"] == -1
+    assert from_json(value, "x.json", design.target) == replace(design, padding={})
+
+
+@pytest.mark.parametrize("name", ["conv2d", "maxpoolfwd"])
+def test_designs_that_count_positions_in_memory_are_read(name):
+    """Designs of this package had the total without padding, and coordinates without a type of padding."""
+    design = design_of(name)
+    value = to_json(design)
+    ((_, body),) = value.items()
+    ((_, dsc),) = body["dscs_"][0].items()
+    del dsc["scheduleTree_"][0]["padding_"]
+    for dim, pad in dsc["N_"]["paddingSizes_"].items():
+        dsc["scheduleTree_"][0]["coordinates_"]["coordInfo"][dim]["padding"] = "nopad"
+        pad.pop("unneededPad_", None)
+        pad.pop("unneededPadFront_", None)
+        pad.update(
+            totalSize_=design.operands[0].windows[dim].size,
+            unneededPadBack_=0,
+            windowDim_=f"{pad['windowDim_']}_",
+        )
     assert from_json(value, "x.json", design.target) == replace(design, padding={})
 
 
