@@ -528,6 +528,8 @@ class Manifest:
     indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)
     sizes: tuple[RuntimeSize, ...] = field(default=(), metadata=OPTIONAL)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
+    #: The compiler's version and the options that differ from their defaults; equal plans may have other options.
+    made: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata=OMITTED)
 
     def with_origins(self, origins: Iterable[Origin]) -> Manifest:
         """Return the manifest with the origins of its executes, one for each in program order, or none."""

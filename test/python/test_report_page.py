@@ -263,7 +263,7 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
     measured = name in ("softmax", "llama_block", *LOOPED)
     there = {"passes": measured, "ring": any(each.execution.links for each in facts.operations)}
     there |= {"findings": bool(facts.findings), "modules": any(each.module for each in facts.operations)}
-    there["provenance"] = bool(facts.operations)
+    there["provenance"] = there["kinds"] = bool(facts.operations)
     wanted = [each for each, *_ in PANELS if there.get(each, True)]
     assert [each.get("id") for each in shown] == wanted
     assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)
