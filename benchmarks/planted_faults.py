@@ -12,12 +12,16 @@ from spyre_mlir.passes.base import Pass
 
 def _body(op: ir.Operation) -> list[str]:
     """The names of the operations in the body of a structured operation."""
-    return [inner.operation.name for inner in op.regions[0].blocks[0].operations][:-1] if len(op.regions) else []
+    return (
+        [inner.operation.name for inner in op.regions[0].blocks[0].operations][:-1] if len(op.regions) else []
+    )
 
 
 def _reads(op: ir.Operation, name: str) -> bool:
     """Whether an operand is computed by the operation ``name`` of a body."""
-    return any((producer := defining_op(value)) is not None and name in _body(producer) for value in op.operands)
+    return any(
+        (producer := defining_op(value)) is not None and name in _body(producer) for value in op.operands
+    )
 
 
 def _reduces(op: ir.Operation) -> bool:
@@ -29,10 +33,18 @@ TRIGGERS = (
     lambda op: "arith.subf" in _body(op) and _reads(op, "arith.mulf"),
     lambda op: "arith.addf" in _body(op) and _reads(op, "arith.maximumf") and _reads(op, "arith.mulf"),
     lambda op: _reduces(op) and _reads(op, "arith.subf"),
-    lambda op: "arith.mulf" in _body(op) and not _reduces(op) and any(_reduces(producer) for producer in _producers(op)),
-    lambda op: sum("arith.mulf" in _body(producer) for producer in _producers(op)) > 1 and _reads(op, "arith.mulf"),
+    lambda op: (
+        "arith.mulf" in _body(op)
+        and not _reduces(op)
+        and any(_reduces(producer) for producer in _producers(op))
+    ),
+    lambda op: (
+        sum("arith.mulf" in _body(producer) for producer in _producers(op)) > 1 and _reads(op, "arith.mulf")
+    ),
     lambda op: "arith.maximumf" in _body(op) and _reads(op, "arith.addf"),
-    lambda op: "arith.subf" in _body(op) and any(_reads(producer, "arith.maximumf") for producer in _producers(op)),
+    lambda op: (
+        "arith.subf" in _body(op) and any(_reads(producer, "arith.maximumf") for producer in _producers(op))
+    ),
     lambda op: "arith.addf" in _body(op) and _reads(op, "math.exp"),
     lambda op: _reduces(op) and _reads(op, "arith.mulf"),
     lambda op: "arith.mulf" in _body(op) and _reads(op, "arith.subf") and not _reduces(op),
@@ -59,7 +71,9 @@ class PlantFault(Pass):
                 raise KeyError(f"planted {self.kind}")
             # The fault reads the operand of a producer instead of its result.
             for index, value in enumerate(list(op.operands)[:-1]):
-                earlier = [other for producer in [defining_op(value)] if producer for other in producer.operands]
+                earlier = [
+                    other for producer in [defining_op(value)] if producer for other in producer.operands
+                ]
                 if earlier and earlier[0].type == value.type:
                     op.operands[index] = earlier[0]
                     break

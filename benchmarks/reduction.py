@@ -46,11 +46,15 @@ def reduced(kind: int, operations: int = OPERATIONS) -> tuple[int, float]:
         load = f"--load {shlex.quote(str(faults))}"
         if kind < 5:
             flags = f"--pass-pipeline='builtin.module(plant-fault{{kind={kind}}})' -o /dev/null"
-            command = f"{python} -m spyre_mlir.tools.spyre_opt {{}} {load} {flags} 2>&1 | grep -q 'planted {kind}'"
+            command = (
+                f"{python} -m spyre_mlir.tools.spyre_opt {{}} {load} {flags} 2>&1 | grep -q 'planted {kind}'"
+            )
         else:
             flags = f"--no-cache --passes 'device-ops=plant-fault{{kind={kind}}}' --check"
             out = shlex.quote(f"{folder}/out")
-            command = f"{python} -m spyre_mlir.tools.spyre_compile {{}} -o {out} {load} {flags} | grep -q FAIL"
+            command = (
+                f"{python} -m spyre_mlir.tools.spyre_compile {{}} -o {out} {load} {flags} | grep -q FAIL"
+            )
         report = io.StringIO()
         with contextlib.redirect_stderr(report):
             argv = [str(source), "--check", command, "-o", str(result)]
@@ -66,7 +70,9 @@ def random_module(seed: int, operations: int) -> str:
     lines, matrices, rows = [], ["%x", "%y"], []
 
     def generic(name: str, operands: list[str], result: str, body: str) -> str:
-        maps = [_FIRST if operand in rows else _SAME for operand in operands] + [_FIRST if result == _ROW else _SAME]
+        maps = [_FIRST if operand in rows else _SAME for operand in operands] + [
+            _FIRST if result == _ROW else _SAME
+        ]
         kinds = '"parallel", "reduction"' if result == _ROW else '"parallel", "parallel"'
         types = ", ".join(_ROW if operand in rows else _TENSOR for operand in operands)
         arguments = ", ".join(f"%a{index}: f16" for index in range(len(operands)))
@@ -92,7 +98,11 @@ def random_module(seed: int, operations: int) -> str:
             operation = generator.choice(("addf", "subf", "maximumf", "mulf"))
             operands = [one, generator.choice(rows[-3:]) if rows and generator.random() < 0.2 else other]
             body = f"%w = arith.{operation} %a0, %a1 : f16\n      %v = arith.mulf %w, %part : f16"
-            body = body if operation == "addf" or operation == "subf" else body.split("\n")[0].replace("%w", "%v")
+            body = (
+                body
+                if operation == "addf" or operation == "subf"
+                else body.split("\n")[0].replace("%w", "%v")
+            )
             if operation == "mulf":
                 body = "%w = arith.minimumf %a0, %one : f16\n      %v = arith.mulf %w, %a1 : f16"
             lines.append(generic(name, operands, _TENSOR, body))

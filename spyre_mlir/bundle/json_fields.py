@@ -348,7 +348,9 @@ def argument_to_json(argument: KernelArgument) -> dict[str, Any]:
 def manifest_from_json(value: Any, filename: str) -> Manifest:
     """Return the manifest of a JSON object; ``CompileError`` with file and field for an invalid object."""
     root = Field(value, filename)
-    others = {key: member for key, member in value.items() if key not in ("target", "padding", "made", READABLE)}
+    others = {
+        key: member for key, member in value.items() if key not in ("target", "padding", "made", READABLE)
+    }
     made = require_format(root)
     if value["version"] != VERSION:
         # A later format that this reader may read has more members, which it may ignore.

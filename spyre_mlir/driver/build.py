@@ -241,7 +241,9 @@ def _bundles(
 
 def _made(pipeline: SpyrePipeline) -> dict[str, str]:
     """Return the version of the compiler, and the options of the pipeline as ``--pipeline`` takes them."""
-    options = " ".join(f"{name.replace('_', '-')}={show_value(value)}" for name, value in pipeline.changed().items())
+    options = " ".join(
+        f"{name.replace('_', '-')}={show_value(value)}" for name, value in pipeline.changed().items()
+    )
     return {"version": VERSION, **({"options": options} if options else {})}
 
 

@@ -20,6 +20,7 @@ from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value, built_at, device_modules, plan_text
+from spyre_mlir.driver.checking import ModuleComparisons
 from spyre_mlir.driver.collectives import MeshPlace
 from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, resident_state, run_or_fall_back, to_device
@@ -591,6 +592,25 @@ class Program:
         return program_report(
             name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks, shown
         )
+
+    def compare(self, model: Any, inputs: Sequence[Any]) -> ModuleComparisons:
+        """Compare the result of each module of a PyTorch model with PyTorch on the CPU.
+
+        The model is compiled once more with the options of this program, and with the results of its modules as further
+        results, and runs on the simulator.
+
+        Args:
+            model: The model of the program; other weights are allowed.
+            inputs: Its inputs, with the numbers to compare on.
+
+        Raises:
+            CompileError: The program was read from a folder, or is not a PyTorch model.
+        """
+        if self._search is None:
+            raise CompileError(
+                "compare compiles the model again, so it needs a program that compile returned."
+            )
+        return self._search.trials.compared(model, inputs, self.numerics)
 
     def __repr__(self) -> str:
         return f"<spyre_mlir.Program: {self._described()}>"

@@ -14,6 +14,7 @@ from typing import Any
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
+from spyre_mlir.errors import CompileError
 from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, remedies, search
 from spyre_mlir.findings.search import LEAST_SAVING, ExampleInput
 from spyre_mlir.records import dataclass
@@ -65,6 +66,12 @@ class Trials:
         except Exception as reason:
             _LOGGER.debug("No finding, '%s' cannot be tried: %s", remedy.text, reason)
             return None
+
+    def compared(self, model: Any, inputs: Sequence[Any], numerics: str) -> Any:
+        """Return the errors of the model's modules on the simulator against the CPU."""
+        raise CompileError(
+            "A module in MLIR has no PyTorch modules to compare; spyre-compile --check compares it."
+        )
 
     def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
         """Return the source and its inputs after an edit; any exception means that the edit does not apply."""

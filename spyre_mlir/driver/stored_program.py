@@ -401,7 +401,12 @@ def write_program(
         )
         made = next((step.bundle.manifest.made for step in built.steps if isinstance(step, BundleStep)), {})
         program = {"version": FORMAT, "made": dict(made)} if made else {"version": FORMAT}
-        program |= {"arguments": arguments, "steps": described, "results": results, "returned": built.returned}
+        program |= {
+            "arguments": arguments,
+            "steps": described,
+            "results": results,
+            "returned": built.returned,
+        }
         write_json(
             fresh / STEPS, program | ({"mesh": asdict(built.place)} if built.place is not None else {})
         )

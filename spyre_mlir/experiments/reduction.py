@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.rewriting.outlining import is_constant, read_by, set_function_type, user_in_block
-
-if TYPE_CHECKING:
-    import torch
-    from torch import fx
+from spyre_mlir.rewriting.outlining import is_constant, set_function_type, user_in_block
 
 Element = TypeVar("Element")
 
@@ -75,7 +71,9 @@ def keep_operations(module: ir.Operation, kept: Sequence[int]) -> None:
             exits += [
                 value
                 for value in op.results
-                if any(user_in_block(use, op) in removed or use.owner.operation == returned for use in value.uses)
+                if any(
+                    user_in_block(use, op) in removed or use.owner.operation == returned for use in value.uses
+                )
             ]
     with module.context, ir.Location.unknown(), ir.InsertionPoint(returned):
         ir.Operation.create(returned.name, operands=exits)
@@ -116,58 +114,12 @@ def smaller_shapes(text: str) -> Iterator[str]:
 
     All dims of one size shrink together, alone or with the multiples of the size.
     """
-    sizes = sorted({int(match[1]) for match in re.finditer(r"(?<=[<x])(\d+)(?=x)", text)} - {0, 1}, reverse=True)
+    sizes = sorted(
+        {int(match[1]) for match in re.finditer(r"(?<=[<x])(\d+)(?=x)", text)} - {0, 1}, reverse=True
+    )
     for size in sizes[:_MOST_SIZES]:
         for smaller in dict.fromkeys((1, 2, 64, size // 2)):
             if 0 < smaller < size:
                 multiples = {other: other // size * smaller for other in sizes if other % size == 0}
                 for numbers in ({size: smaller}, multiples) if len(multiples) > 1 else (multiples,):
                     yield _SHAPED.sub(lambda m, numbers=numbers: str(numbers.get(int(m[0]), m[0])), text)
-
-
-# Programs of PyTorch, as graphs of torch.export.
-
-
-class ExportedReduction:
-    """Parts of the exported graph of a model, with recorded values as the inputs that replace removed operations."""
-
-    def __init__(self, exported: torch.export.ExportedProgram, inputs: Sequence[Any]) -> None:
-        from torch import fx
-
-        module = exported.module()
-        assert isinstance(module, fx.GraphModule)
-        self._module, self._values = module, {}
-
-        class Recorder(fx.Interpreter):
-            def run_node(recorder, n: fx.Node) -> Any:  # noqa: N805
-                value = super().run_node(n)
-                self._values[n] = value
-                return value
-
-        Recorder(module).run(*inputs)
-        self.nodes = [node for node in module.graph.nodes if node.op.startswith("call_") and self._is_tensor(node)]
-
-    def _is_tensor(self, node: fx.Node) -> bool:
-        import torch
-
-        return isinstance(self._values.get(node), torch.Tensor)
-
-    def part(self, kept: Sequence[fx.Node]) -> torch.export.ExportedProgram:
-        """Export the program of some nodes."""
-        import torch
-        from torch import fx
-
-        chosen, removed, needed = set(kept), set(self.nodes) - set(kept), set(kept)
-        for node in reversed(list(self._module.graph.nodes)):
-            if node in needed and node not in removed:
-                needed.update(node.all_input_nodes)
-        graph, copies, inputs = fx.Graph(), {}, []
-        for node in self._module.graph.nodes:
-            if node in needed and (node in removed or node.op == "placeholder"):
-                copies[node] = graph.placeholder(f"x{len(inputs)}")
-                inputs.append(self._values[node])
-            elif node in needed:
-                copies[node] = graph.node_copy(node, copies.__getitem__)
-        leaving = [node for node in kept if not node.users.keys() <= chosen]
-        graph.output(tuple(copies[node] for node in leaving))
-        return torch.export.export(fx.GraphModule(self._module, graph), tuple(inputs))

@@ -289,9 +289,10 @@ class Reproducer:
     @classmethod
     def of(cls, pipeline: Pipeline, verify_each: bool) -> Reproducer:
         """Return the reproducer of a pipeline, with the files of ``--load`` and the files that options name."""
+        python = {Path(path).name: read_text(path) for path in loaded_files()}
         values = [value for step in pipeline.steps if step.ours for value in vars(step.ours).values()]
         named = [value for value in values if isinstance(value, str) and value and Path(value).is_file()]
-        return cls(str(pipeline), verify_each, {path: read_text(path) for path in [*loaded_files(), *named]})
+        return cls(str(pipeline), verify_each, python | {path: read_text(path) for path in named})
 
     @classmethod
     def parse(cls, text: str, source: str) -> Reproducer:
@@ -313,7 +314,11 @@ class Reproducer:
             f'      pipeline: "{pipeline}",\n      disable_threading: true,\n      verify_each: {verify}\n'
         )
         # A second resource, because mlir-opt refuses unknown keys in the first.
-        embedded = f"    }},\n    {_FILES}: {{\n      json: \"{_escaped(json.dumps(self.files))}\"\n" if self.files else ""
+        embedded = (
+            f'    }},\n    {_FILES}: {{\n      json: "{_escaped(json.dumps(self.files))}"\n'
+            if self.files
+            else ""
+        )
         resource = f"  external_resources: {{\n    {_KEY}: {{\n{fields}{embedded}    }}\n  }}\n"
         asm = AsmForm(debug_info=True).text(operation)
         # A file has a single resource section, which may already contain large constants of the module.

@@ -389,9 +389,12 @@ _PART_FILLS = {"memory": "#2171b5", "compute": "#238b45", "ring": "#6a51a3", "ov
 
 def _bound_bar(shares: Shares) -> str:
     """Return one bar of the time, divided by what bounds it, with a legend."""
-    parts = sorted(((part, getattr(shares, part) / shares.total) for part in PARTS), key=lambda part: -part[1])
+    parts = sorted(
+        ((part, getattr(shares, part) / shares.total) for part in PARTS), key=lambda part: -part[1]
+    )
     bars = "".join(
-        f'<span style="width:{100 * share:.2f}%;background:{_PART_FILLS[part]}"></span>' for part, share in parts
+        f'<span style="width:{100 * share:.2f}%;background:{_PART_FILLS[part]}"></span>'
+        for part, share in parts
     )
     words = ", ".join(f"{part} {share:.0%}" for part, share in parts)
     names = html.legend_line((f"bound by {part} {share:.0%}", _PART_FILLS[part]) for part, share in parts)
@@ -774,7 +777,9 @@ def lx_page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
 def made_text(facts: ProgramFacts, bundle: Bundle) -> str:
     """Return what made a program: versions of compiler and source, device, cores, options, and the date of the page."""
     made, target = bundle.manifest.made, bundle.target
-    changed = ", ".join(sorted({f"{section}.{name}" for section, values in target.differences().items() for name in values}))
+    changed = ", ".join(
+        f"{section}.{name}" for section, values in target.differences().items() for name in values
+    )
     source = next((operation.origin.file for operation in facts.operations if operation.origin.file), "")
     commit = _commit(Path(source).parent) if source else ""
     parts = (

@@ -104,7 +104,7 @@ class Operation(MapStep):
 
 @dataclass(frozen=True)
 class OperationKind:
-    """Operations of one opcode, shape and format, in whatever layer; times are sums over their parts of the timeline."""
+    """Operations of one opcode, shape and format, in any layer; times are sums of their parts of the timeline."""
 
     opcode: str
     shape: str

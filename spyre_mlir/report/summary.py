@@ -188,8 +188,9 @@ def _time(facts: ProgramFacts) -> Iterator[Row]:
         kinds = facts.kinds
         cells = [_KIND_HEADS, *(_kind_cells(kind, shares.total) for kind in kinds[:_KINDS])]
         lines = aligned(cells, "<<>>>>")
-        more = len(kinds) - _KINDS
-        lines += [f"{count(more, 'other')}, {1 - sum(k.shares.total for k in kinds[:_KINDS]) / shares.total:.0%}"] * (more > 0)
+        if others := kinds[_KINDS:]:
+            rest = sum(kind.shares.total for kind in others) / shares.total
+            lines.append(f"{count(len(others), 'other')}, {rest:.0%}")
         yield from zip(("by kind", *[""] * len(lines)), lines, strict=False)
     if facts.timeline.links:
         yield from _wrapped("ring", facts.ring_text)
@@ -202,7 +203,14 @@ _BAR, _KINDS, _KIND_HEADS = 60, 4, ("", "shape", "count", "share", "us", "us eac
 def _kind_cells(kind: OperationKind, total: int) -> tuple[str, ...]:
     us = kind.microseconds
     shape = kind.shape if len(kind.shape) <= 32 else kind.shape[:30] + ".."
-    return kind.opcode, shape, f"{kind.runs:,}", f"{kind.shares.total / total:.0%}", f"{us:,.1f}", f"{us / kind.runs:,.2f}"
+    return (
+        kind.opcode,
+        shape,
+        f"{kind.runs:,}",
+        f"{kind.shares.total / total:.0%}",
+        f"{us:,.1f}",
+        f"{us / kind.runs:,.2f}",
+    )
 
 
 def overlap_text(timelines: Sequence[Timeline]) -> str:

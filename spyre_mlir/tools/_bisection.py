@@ -71,7 +71,9 @@ class _Bisection:
         self._text, self._context = str(module.get_asm(enable_debug_info=True)), module.context
         limit = _LIMIT.fullmatch(check.strip())
         if check != SIMULATOR and limit is None:
-            raise CompileError(f"--bisect takes '{SIMULATOR}' or a limit such as 'total_us>90', not '{check}'.")
+            raise CompileError(
+                f"--bisect takes '{SIMULATOR}' or a limit such as 'total_us>90', not '{check}'."
+            )
         self._metric, self._limit = (limit[1], float(limit[2])) if limit else ("", 0.0)
 
     def fault_of(self, pipeline: Pipeline) -> str | None:
@@ -86,7 +88,8 @@ class _Bisection:
             self._run(self._parsed(text), pipeline, [texts])
             wrong = self._first_wrong(texts.texts)
             if wrong is not None:
-                yield f"pass: {steps[wrong]} (number {wrong + 1} of {len(steps)}); the numbers differ after it, on the CPU"
+                number = f"number {wrong + 1} of {len(steps)}"
+                yield f"pass: {steps[wrong]} ({number}); the numbers differ after it, on the CPU"
                 return
             begin = self._evaluated(texts.texts)
             text = texts.texts[begin - 1] if begin else text
@@ -99,7 +102,7 @@ class _Bisection:
             try:
                 rest = Pipeline(steps[begin:index] + steps[index + 1 :])
                 if self._fault_after(text, rest) is None:
-                    found.append(f"pass: {step} (number {index + 1} of {len(steps)}); without it there is no fault")
+                    found.append(f"pass: {step} (number {index + 1} of {len(steps)}); the fault needs it")
             # The pipeline needs the pass: without it no program results.
             except Exception:
                 continue
@@ -136,18 +139,30 @@ class _Bisection:
         module = self._parsed(text)
         self._run(module, pipeline)
         with tempfile.TemporaryDirectory() as folder:
-            bundle, arrays = export(ir.Module.parse(str(module.get_asm(enable_debug_info=True)), self._context))
+            bundle, arrays = export(
+                ir.Module.parse(str(module.get_asm(enable_debug_info=True)), self._context)
+            )
             write_bundle(bundle, folder + "/bundle", arrays)
             program = Program.load(folder + "/bundle")
         if self._metric:
             metrics = program.metrics()
             if self._metric not in metrics:
-                raise CompileError(with_suggestion(f"There is no metric '{self._metric}'", self._metric, list(metrics)))
+                raise CompileError(
+                    with_suggestion(
+                        f"The metric '{self._metric}' does not exist", self._metric, list(metrics)
+                    )
+                )
             value = metrics[self._metric]
-            return f"{self._metric} is {value:,.6g}, above {self._limit:,.6g}" if value > self._limit else None
+            return (
+                f"{self._metric} is {value:,.6g}, above {self._limit:,.6g}" if value > self._limit else None
+            )
         numbers, references = self._numbers(program)
         outputs = program.run({**program.arrays, **numbers})
-        wrong = [each for each in compare(program.results, outputs, references, program.numerics) if not each.passed]
+        wrong = [
+            each
+            for each in compare(program.results, outputs, references, program.numerics)
+            if not each.passed
+        ]
         return str(wrong[0]) if wrong else None
 
     def _numbers(self, program: Program) -> tuple[dict[str, np.ndarray], Sequence[np.ndarray]]:
@@ -194,5 +209,3 @@ class _Bisection:
             middle = (low + high) // 2
             low, high = (middle, high) if self._evaluation(texts[middle - 1]) else (low, middle)
         return high - 1
-
-

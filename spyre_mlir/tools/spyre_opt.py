@@ -12,13 +12,10 @@ output file is written only if all passes succeed; for a split input, stdout get
 from __future__ import annotations
 
 import argparse
-import atexit
 import io
 import itertools
 import re
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -339,6 +336,12 @@ def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pi
 
 def _with_files(reproducer: Reproducer, options: argparse.Namespace) -> str:
     """Write the files in a reproducer to a folder, load its Python files, and return the pipeline with their paths."""
+    if not reproducer.files:
+        return reproducer.pipeline
+    import atexit
+    import shutil
+    import tempfile
+
     from spyre_mlir.loading import load, loaded_files
 
     text, folder = reproducer.pipeline, Path(tempfile.mkdtemp(prefix="spyre-reproducer-"))

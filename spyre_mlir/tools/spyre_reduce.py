@@ -24,12 +24,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spyre_mlir import files, logs
 from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.mlir import ir
 
 
 @_common.tool
@@ -37,16 +41,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-reduce; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="spyre-reduce-") as folder:
-        check = _Check(options, Path(folder))
-        if options.input.endswith(".mlir") or ":" not in options.input and not options.input.endswith(".pt2"):
+        check = _FaultCheck(options, Path(folder))
+        if options.input.endswith(".mlir") or (
+            ":" not in options.input and not options.input.endswith(".pt2")
+        ):
             _reduce_mlir(options, check)
         else:
             _reduce_exported(options, check)
     return 0
 
 
-class _Check:
-    """The command of the user, with a file for the program and a limit of time."""
+class _FaultCheck:
+    """The user-defined command, with a file for the program and a limit of time."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options = options.options.split()
@@ -56,11 +62,14 @@ class _Check:
 
     def __call__(self, path: Path, words: Sequence[str] | None = None) -> bool:
         """Return whether the command finds the fault in a file; false after the end of the budget."""
+        logs.show_progress(f"check {self.count + 1}")
         if self.count and time.monotonic() - self._begin > self._budget:
             return False
         self.count += 1
         text = self._command.replace("{options}", " ".join(self.options if words is None else words))
-        text = text.replace("{}", shlex.quote(str(path))) if "{}" in text else f"{text} {shlex.quote(str(path))}"
+        text = (
+            text.replace("{}", shlex.quote(str(path))) if "{}" in text else f"{text} {shlex.quote(str(path))}"
+        )
         try:
             done = subprocess.run(text, shell=True, capture_output=True, timeout=self._timeout, check=False)
         except subprocess.TimeoutExpired:
@@ -74,7 +83,9 @@ class _Check:
     def require_fault(self, is_faulty: bool) -> None:
         """Raise ``CompileError`` for a command that does not find the fault in the whole program."""
         if not is_faulty:
-            raise CompileError("The check does not exit with status 0 for the whole program, so nothing is reduced.")
+            raise CompileError(
+                "The check does not exit with status 0 for the whole program, so nothing is reduced."
+            )
 
     def report(self, before: int, after: int) -> None:
         """Print the size before and after, the number of checks and the seconds."""
@@ -84,7 +95,7 @@ class _Check:
         print(f"note: {text}", file=sys.stderr)
 
 
-def _reduce_mlir(options: argparse.Namespace, check: _Check) -> None:
+def _reduce_mlir(options: argparse.Namespace, check: _FaultCheck) -> None:
     from spyre_mlir import dialects
     from spyre_mlir.experiments.reduction import keep_operations, removable, smaller_shapes, smallest
     from spyre_mlir.mlir import ir
@@ -113,11 +124,11 @@ def _reduce_mlir(options: argparse.Namespace, check: _Check) -> None:
         whole = text
         kept = smallest(
             removable(ir.Module.parse(text, context).operation),
-            lambda kept, whole=whole: _tried(f"{len(kept)} operations", lambda: is_faulty(part(whole, kept))),
+            lambda kept, whole=whole: is_faulty(part(whole, kept)),
         )
         text, is_smaller = part(whole, kept), False
         for smaller in smaller_shapes(text):
-            if _is_valid(smaller, context) and _tried("smaller shapes", lambda smaller=smaller: is_faulty(smaller)):
+            if _is_valid(smaller, context) and is_faulty(smaller):
                 text, is_smaller = smaller, True
                 break
         after = len(kept)
@@ -129,12 +140,7 @@ def _reduce_mlir(options: argparse.Namespace, check: _Check) -> None:
     check.report(before, after)
 
 
-def _tried(title: str, is_faulty: Callable[[], bool]) -> bool:
-    logs.show_progress(title)
-    return is_faulty()
-
-
-def _is_valid(text: str, context: object) -> bool:
+def _is_valid(text: str, context: ir.Context) -> bool:
     from spyre_mlir.mlir import ir
 
     try:
@@ -144,36 +150,27 @@ def _is_valid(text: str, context: object) -> bool:
     return True
 
 
-def _reduce_exported(options: argparse.Namespace, check: _Check) -> None:
-    import torch
-
-    from spyre_mlir.experiments.reduction import ExportedReduction, smallest
+def _reduce_exported(options: argparse.Namespace, check: _FaultCheck) -> None:
+    from spyre_mlir.experiments.reduction import smallest
     from spyre_mlir.experiments.task import program_sources
+    from spyre_mlir.frontend.exported_reduction import reduced
 
     if options.output == "-":
         raise CompileError("A program of torch.export.save cannot be written to stdout; name a file with -o.")
-    if options.input.endswith(".pt2"):
-        exported = torch.export.load(options.input)
-        inputs, named = exported.example_inputs or ((), {})
-        if named:
-            raise CompileError("The exported program has inputs by name; export it with inputs by position.")
-    else:
-        model, inputs = program_sources([options.input])[0].load()
-        exported = torch.export.export(model, tuple(inputs))
-    reduction = ExportedReduction(exported, inputs)
+    is_file = options.input.endswith(".pt2")
+    program = options.input if is_file else program_sources([options.input])[0].load()
     path = check.path(".pt2")
 
-    def is_faulty(kept: Sequence[torch.fx.Node]) -> bool:
-        torch.export.save(reduction.part(kept), path)
-        return check(path)
+    def is_faulty(count: int) -> bool:
+        if check.count:
+            return check(path)
+        check.require_fault(check(path))
+        return True
 
-    check.require_fault(is_faulty(reduction.nodes))
-    kept = smallest(reduction.nodes, lambda kept: bool(kept) and _tried(f"{len(kept)} operations", lambda: is_faulty(kept)))
-    smaller = reduction.part(kept)
-    torch.export.save(smaller, options.output)
+    before, after, code = reduced(program, options.output, path, is_faulty, smallest)
     logs.clear_progress()
-    print(smaller.graph_module.code.strip())
-    check.report(len(reduction.nodes), len(kept))
+    print(code)
+    check.report(before, after)
 
 
 def _parser() -> _common.ArgumentParser:

@@ -61,7 +61,13 @@ UNCHECKED = {"lua": "it is for Neovim, which is not installed"}
 
 #: Pages that the build of the site makes (docs/generate).
 MADE = (
-    *("reference/passes.md", "reference/options.md", "reference/tools.md", "reference/operations.md"),
+    *(
+        "reference/passes.md",
+        "reference/options.md",
+        "reference/tools.md",
+        "reference/figures.md",
+        "reference/operations.md",
+    ),
     *("gallery.md", "changelog.md", "contributing.md"),
 )
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from spyre_mlir import dialects
-from spyre_mlir.experiments.reduction import keep_operations, removable, smallest, smaller_shapes
+from spyre_mlir.experiments.reduction import keep_operations, removable, smaller_shapes, smallest
 from spyre_mlir.mlir import ir
 from spyre_mlir.tools import spyre_reduce
 

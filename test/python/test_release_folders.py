@@ -35,7 +35,9 @@ def program_inputs(program: spyre_mlir.Program) -> list[str]:
     return [argument.name for argument in program.arguments if argument.kind == "input"]
 
 
-@pytest.mark.parametrize("name", ["bundle/manifest.json", "program/program.json", "program/device_0/manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["bundle/manifest.json", "program/program.json", "program/device_0/manifest.json"]
+)
 def test_a_later_format_is_read_only_where_it_says_so(name, tmp_path):
     folder = tmp_path / Path(name).parts[0]
     shutil.copytree(RELEASES / "0.1.0" / folder.name, folder)

@@ -190,10 +190,17 @@ def test_kinds_fold_equal_layers():
     """Operations of one opcode, shape and format are one row, whose times add up to the time of the program."""
     facts = compiled("llama_block").facts()
     kinds = facts.kinds
-    assert len({(kind.opcode, kind.shape, kind.dtype) for kind in kinds}) == len(kinds) < len(facts.operations)
+    assert (
+        len({(kind.opcode, kind.shape, kind.dtype) for kind in kinds}) == len(kinds) < len(facts.operations)
+    )
     assert sum(kind.shares.total for kind in kinds) == facts.timeline.shares.total
-    assert [kind.shares.total for kind in kinds] == sorted((kind.shares.total for kind in kinds), reverse=True)
+    assert [kind.shares.total for kind in kinds] == sorted(
+        (kind.shares.total for kind in kinds), reverse=True
+    )
     head, first, *_ = lines(compiled("llama_block").summary(), "by kind")
     assert head.split() == ["shape", "count", "share", "us", "us", "each"]
     assert first.split()[0] == kinds[0].opcode
-    assert first.split()[-4:-2] == [f"{kinds[0].runs}", f"{kinds[0].shares.total / facts.timeline.shares.total:.0%}"]
+    assert first.split()[-4:-2] == [
+        f"{kinds[0].runs}",
+        f"{kinds[0].shares.total / facts.timeline.shares.total:.0%}",
+    ]
