@@ -41,7 +41,7 @@ TRIGGERS = (
     lambda op: (
         sum("arith.mulf" in _body(producer) for producer in _producers(op)) > 1 and _reads(op, "arith.mulf")
     ),
-    lambda op: "arith.maximumf" in _body(op) and _reads(op, "arith.addf"),
+    lambda op: "arith.maximumf" in _body(op) and not _reduces(op) and _reads(op, "arith.mulf"),
     lambda op: (
         "arith.subf" in _body(op) and any(_reads(producer, "arith.maximumf") for producer in _producers(op))
     ),

@@ -104,14 +104,22 @@ def _reduce_mlir(options: argparse.Namespace, check: _FaultCheck) -> None:
     module = _common.parse_module(options.input, context)
     path = check.path(".mlir")
 
+    known: dict[tuple[str, str], bool] = {}
+
     def is_faulty(text: str, words: Sequence[str] | None = None) -> bool:
-        path.write_text(text, encoding="utf-8")
-        return check(path, words)
+        key = text, " ".join(check.options if words is None else words)
+        if key not in known:
+            path.write_text(text, encoding="utf-8")
+            known[key] = check(path, words)
+        return known[key]
 
     def part(text: str, kept: Sequence[int]) -> str:
         smaller = ir.Module.parse(text, context).operation
         keep_operations(smaller, kept)
         return str(smaller)
+
+    def valid_shapes(text: str) -> Iterator[str]:
+        return (smaller for smaller in smaller_shapes(text) if _is_valid(smaller, context))
 
     text = module.operation.get_asm(enable_debug_info=True)
     check.require_fault(is_faulty(text))
@@ -126,12 +134,11 @@ def _reduce_mlir(options: argparse.Namespace, check: _FaultCheck) -> None:
             removable(ir.Module.parse(text, context).operation),
             lambda kept, whole=whole: is_faulty(part(whole, kept)),
         )
-        text, is_smaller = part(whole, kept), False
-        for smaller in smaller_shapes(text):
-            if _is_valid(smaller, context) and is_faulty(smaller):
-                text, is_smaller = smaller, True
-                break
-        after = len(kept)
+        text = part(whole, kept)
+        reduced = text
+        while smaller := next((each for each in valid_shapes(text) if is_faulty(each)), None):
+            text = smaller
+        after, is_smaller = len(kept), text != reduced
     check.options = smallest(check.options, lambda words: is_faulty(text, words))
     logs.clear_progress()
     files.write_text(options.output, f"{text}\n" if not text.endswith("\n") else text)
