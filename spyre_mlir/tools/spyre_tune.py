@@ -52,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.output:
         tuned.save(options.output)
     print(tuned.summary(), end="")
+    for kind in ("history", "importance"):
+        if path := getattr(options, kind):
+            tuned.plot(kind, path)
     return 0
 
 
@@ -59,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _common.ArgumentParser("spyre-tune", __doc__)
     parser.add_argument("input", help="the program: an MLIR file, - for stdin, or zoo:NAME")
     _common.add_output(parser, "-o --output", "FILE", "write the best plan to this plan file (default: none)")
+    _common.add_output(
+        parser, "--history", "FILE.svg", "draw the objective of each trial, and the best so far"
+    )
+    _common.add_output(parser, "--importance", "FILE.svg", "draw the parameters that decide the objective")
     parser.add_argument("--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N",
                         help="number of trials (default: 100)")  # fmt: skip
     parser.add_argument(
