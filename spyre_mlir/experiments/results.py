@@ -218,9 +218,10 @@ class Results(Sequence[Row]):
         series: dict[str, list[tuple[Any, Any]]] = {}
         for row in rows:
             series.setdefault(", ".join(str(row.get(name)) for name in names), []).append((row[x], row[y]))
-        for set_scale, column in ((axes.set_xscale, x), (axes.set_yscale, y)):
+        for direction, column in (("x", x), ("y", y)):
             if _are_powers_of_two([row[column] for row in rows]):
-                set_scale("log", base=2)
+                getattr(axes, f"set_{direction}scale")("log", base=2)
+                getattr(axes, f"{direction}axis").set_major_formatter("{x:g}")
         for label, points in series.items():
             if kind == "line":
                 # Points whose first values are not all numbers keep the order of the rows.

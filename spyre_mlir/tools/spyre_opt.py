@@ -46,16 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.list_passes is not None:
             return _print(_listing.passes(options.list_passes))
         return _print(_listing.plugins() if options.list_plugins else _listing.dialects())
-    if options.bisect:
-        return _bisect(options)
+    if options.bisect or options.candidates:
+        return _of_pipeline(options)
     return _optimize(options, [flag for action in parser._actions for flag in action.option_strings])
 
 
-def _bisect(options: argparse.Namespace) -> int:
-    """Print which pass and which options of the spyre pipeline cause a fault; return 0 if the program has the fault."""
-    invocations = options.invocations or []
-    if [flag for flag, _ in invocations] != ["--spyre-pipeline"] or options.to_level or options.from_level:
-        raise CompileError("--bisect needs one whole --spyre-pipeline, and no other pass or level.")
+def _of_pipeline(options: argparse.Namespace) -> int:
+    """Print the result of --bisect or of --candidates, which need a whole spyre pipeline."""
+    flag, invocations = "--bisect" if options.bisect else "--candidates", options.invocations or []
+    if [name for name, _ in invocations] != ["--spyre-pipeline"] or options.to_level or options.from_level:
+        raise CompileError(f"{flag} needs one whole --spyre-pipeline, and no other pass or level.")
+    if options.candidates:
+        from spyre_mlir.pipelines import SpyrePipeline
+        from spyre_mlir.tools._listing import candidates
+
+        pipeline = SpyrePipeline.parse(invocations[0][1])
+        return _print(candidates(files.read_text(options.input), pipeline, options.candidates))
     from spyre_mlir import dialects
     from spyre_mlir.tools._bisection import bisection
 
@@ -611,6 +617,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
                        help="run all passes from linalg to a bundle, with options such as "
                             "\"sencores=4 verify-each\"")  # fmt: skip
     group.add_argument("--pass", **append, help=argparse.SUPPRESS)
+    group.add_argument("--candidates", metavar="OP",
+                       help="list divisions, tilings and argument layouts of an operation of --spyre-pipeline, such as "
+                            "exp or exp.0, with the bytes and the time of the program")  # fmt: skip
     group.add_argument("--bisect", metavar="CHECK",
                        help="name the pass and the options of --spyre-pipeline that cause a fault: 'simulator' "
                             "(numbers differ from the CPU) or a limit such as 'total_us>90'")  # fmt: skip

@@ -197,7 +197,7 @@ def test_columns_and_table() -> None:
     assert results.table([*names, "error"]).splitlines()[4:] == [
         "b               2         5.000", "c               1             -  no",
     ]  # fmt: skip
-    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 17 * "," + ",no"
+    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 18 * "," + ",no"
 
 
 def test_each_program_has_its_axes_and_powers_of_two_are_logarithmic() -> None:
