@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -163,6 +164,8 @@ class Program:
         self.is_instance: bool = is_instance
         self._provenance = provenance or Provenance()
         self._search = search
+        # The seconds for trials of findings, and the texts of the changes that were tried.
+        self._budget, self._tried = math.inf, list[str]()
 
     # Calls (``program_calls.py``).
 
@@ -518,7 +521,9 @@ class Program:
         ``summary`` and ``report`` then include them.
         A program that was read from a folder, or that is one piece of a model, has no findings.
         """
-        return self._search(self) if self._search is not None and self.bundles else ()
+        return (
+            self._search(self, self._budget, self._tried) if self._search is not None and self.bundles else ()
+        )
 
     @property
     def finding_remarks(self) -> list[Remark]:
@@ -531,10 +536,13 @@ class Program:
             for finding in self.findings
         ]  # fmt: skip
 
-    def _shown(self, findings: bool | None) -> tuple[ProgramFinding, ...]:
+    def _shown(self, findings: bool | float | None) -> tuple[ProgramFinding, ...]:
         """Return the findings if they are requested, or if they are known and neither requested nor excluded."""
+        if findings is not None and not isinstance(findings, bool):
+            self._budget = float(findings)
         is_known = findings is None and "findings" in vars(self)
-        return self.findings if findings or is_known else ()
+        is_requested = bool(findings) or (findings is not None and not isinstance(findings, bool))
+        return self.findings if is_requested or is_known else ()
 
     def _untried(self) -> str:
         """Describe the changes that could be tried, or were tried in vain; empty without any."""
@@ -542,18 +550,20 @@ class Program:
         if not changes:
             return ""
         if "findings" in vars(self):
-            return f"{count(len(changes), 'change')} tried, none saves 1%"
+            ended = f" in {self._budget:g} s" if len(self._tried) < len(changes) else ""
+            return f"{len(self._tried)} of {count(len(changes), 'change')} tried{ended}, none saves 1%"
         return f"not tried; by the figures, {count(len(changes), 'change')} may save time: summary(findings=True)"
 
-    def summary(self, *, findings: bool | None = None) -> str:
+    def summary(self, *, findings: bool | float | None = None) -> str:
         """Return a summary: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
 
         It needs no run; after a run, it compares the traffic of the last run with the plan. For a program of several
         steps, a summary of the steps comes before the summaries of the bundles.
 
         Args:
-            findings: True includes findings, which need trials; each trial takes about the time of a compilation. By
-                default they are included if they are known, else the summary says how many changes can be tried.
+            findings: True includes findings, which need trials; each trial takes about the time of a compilation. A
+                number is the budget in seconds, after which no trial begins. By default they are included if they are
+                known, else the summary says how many changes can be tried.
         """
         shown = self._shown(findings)
         untried = self._untried() if findings is not False and not shown else ""
@@ -570,7 +580,7 @@ class Program:
         statistics = self.last_run and self.last_run.statistics
         return summarize(self.facts(), self.compile_seconds, statistics, shown, untried)
 
-    def report(self, path: str | Path, *, findings: bool | None = None) -> Path:
+    def report(self, path: str | Path, *, findings: bool | float | None = None) -> Path:
         """Write a report, and return its path.
 
         Args:
@@ -583,7 +593,7 @@ class Program:
         report = self.as_report(Path(path).stem, findings=False if form_of(path) == ".svg" else findings)
         return write_report(report, path)
 
-    def as_report(self, name: str, *, findings: bool | None = False) -> ProgramReport:
+    def as_report(self, name: str, *, findings: bool | float | None = False) -> ProgramReport:
         """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
         shown = self._shown(findings)
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]

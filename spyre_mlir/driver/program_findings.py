@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from spyre_mlir import logs
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
 from spyre_mlir.errors import CompileError
@@ -92,16 +94,28 @@ class FindingSearch:
         """Return the texts of the changes worth a trial, by the program's figures, the most promising first."""
         return [remedy.text for remedy in remedies(planned(program, self.trials))]
 
-    def __call__(self, program: Program) -> tuple[ProgramFinding, ...]:
-        """Return the changes that trials have shown to make the program faster, the largest saving first."""
+    def __call__(
+        self, program: Program, budget: float = math.inf, tried: list[str] | None = None
+    ) -> tuple[ProgramFinding, ...]:
+        """Return the changes that trials have shown to make the program faster, the largest saving first.
+
+        No trial begins after ``budget`` seconds. ``tried`` receives the texts of the changes that were tried.
+        """
+        begun, tried = time.monotonic(), [] if tried is None else tried
+        count = len(self.changes(program))
 
         def trial(remedy: Remedy) -> PlannedProgram | None:
+            if time.monotonic() - begun > budget:
+                return None
+            tried.append(remedy.text)
+            logs.show_wait(f"finding: trial {len(tried)} of {count}, {remedy.text}")
             changed = self.trials.program(remedy)
             if not isinstance(changed, Program) or not _fits(program, changed, remedy):
                 return None
             return planned(changed, self.trials)
 
         findings = search(planned(program, self.trials), trial)
+        logs.clear_progress()
         if findings and not _is_reproduced(program, self.trials):
             findings = ()
         found = [*findings, *buffer_findings(program.timelines)]
