@@ -240,10 +240,14 @@ def _bundles(
 
 
 def _made(pipeline: SpyrePipeline) -> dict[str, str]:
-    """Return the version of the compiler, and the options of the pipeline as ``--pipeline`` takes them."""
-    options = " ".join(
-        f"{name.replace('_', '-')}={show_value(value)}" for name, value in pipeline.changed().items()
-    )
+    """Return the version of the compiler, and the options of the pipeline as ``--pipeline`` takes them.
+
+    Plan files are paths of a machine, and their decisions are in the bundle.
+    """
+    given = {
+        name: value for name, value in pipeline.changed().items() if name not in ("use_plan", "save_plan")
+    }
+    options = " ".join(f"{name.replace('_', '-')}={show_value(value)}" for name, value in given.items())
     return {"version": VERSION, **({"options": options} if options else {})}
 
 
