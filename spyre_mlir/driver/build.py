@@ -44,12 +44,20 @@ class Value:
     kind: str
     host_shape: tuple[int, ...]
     host_dtype: str
+    #: Whether the numbers of an int8 result are uint8 in the model.
+    is_unsigned: bool = False
 
 
 def values_of(manifest: Manifest) -> list[Value]:
     """Return the arguments of a bundle that are host arrays of their own, including its results."""
     return [
-        Value(argument.name, argument.kind, argument.host_shape, argument.host_dtype)
+        Value(
+            argument.name,
+            argument.kind,
+            argument.host_shape,
+            argument.host_dtype,
+            argument.kind == "result" and argument.name in manifest.unsigned,
+        )
         for argument in manifest.arguments
         if argument.source is None
     ]

@@ -397,6 +397,13 @@ class Program:
         # A folder names its numerics only if they are not the default.
         if self.numerics != _needed_numerics(built):
             built = replace(built, steps=[_with_numerics(step, self.numerics) for step in built.steps])
+        if self.signature is not None:
+            pairs = zip(built.results, self.signature.results, strict=True)
+            unsigned = {value.name for value, known in pairs if str(known.dtype) == "torch.uint8"}
+            results = [replace(value, is_unsigned=value.name in unsigned) for value in built.results]
+            built = replace(
+                built, results=results, steps=[_with_unsigned(step, unsigned) for step in built.steps]
+            )
         remarks = self.remarks if self.is_one_bundle else ()
         write_program(folder, built, self.arrays, remarks, self.numerics if lay_out_weights else None)
 
@@ -668,6 +675,16 @@ def _with_numerics(step: Step, numerics: str) -> Step:
         return step
     manifest = replace(step.bundle.manifest, numerics=numerics)
     return replace(step, bundle=replace(step.bundle, manifest=manifest))
+
+
+def _with_unsigned(step: Step, names: set[str]) -> Step:
+    """Return a step whose bundle names its unsigned results."""
+    if not isinstance(step, BundleStep):
+        return step
+    known = tuple(argument.name for argument in step.bundle.manifest.arguments if argument.name in names)
+    if not known:
+        return step
+    return replace(step, bundle=replace(step.bundle, manifest=replace(step.bundle.manifest, unsigned=known)))
 
 
 def _rebuilt(bundle: Bundle, built: Built) -> ir.Module:

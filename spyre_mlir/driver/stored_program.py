@@ -458,7 +458,8 @@ def _value(item: Field) -> Value:
         item["host_shape"].fail("must not have a negative size")
     if item["host_dtype"].text() not in _HOST_DTYPES:
         item["host_dtype"].fail(f"must be one of {', '.join(sorted(_HOST_DTYPES))}")
-    return Value(item["name"].text(), item["kind"].text(), shape, item["host_dtype"].text())
+    is_unsigned = "is_unsigned" in item and item["is_unsigned"].boolean()
+    return Value(item["name"].text(), item["kind"].text(), shape, item["host_dtype"].text(), is_unsigned)
 
 
 def _require_known(item: Field, known: set[str]) -> None:
