@@ -31,7 +31,7 @@ SETS = 1_000
 def solvers() -> Metrics:
     """Seconds and peak / LOAD per instance and solver, and traffic where not everything fits.
 
-    The hard packings have unlimited capacity here, except for ``exact`` and ``portfolio``. ``traffic_to_best`` is the
+    The hard packings have unlimited capacity here, except for ``branch-and-bound`` and ``portfolio``. ``traffic_to_best`` is the
     geometric mean over random sets of the traffic over the traffic of the best solver; the notes count the sets where
     largest-first (order-by-size) has more traffic than first-fit, and the sets where it has less.
     """
@@ -59,7 +59,7 @@ def _hard(packings: ModuleType) -> dict[str, float]:
         buffers = packings.hard(instance)
         for name in (*HEURISTICS, *_loaded()):
             metrics |= _run(f"hard_{instance}", name, buffers, UNLIMITED, 1)
-        for name in ("exact", "portfolio"):
+        for name in ("branch-and-bound", "portfolio"):
             metrics |= _run(f"hard_{instance}", name, buffers, packings.HARD_CAPACITY, 1)
     return metrics
 
