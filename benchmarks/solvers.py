@@ -31,9 +31,9 @@ SETS = 1_000
 def solvers() -> Metrics:
     """Seconds and peak / LOAD per instance and solver, and traffic where not everything fits.
 
-    The hard packings have unlimited capacity here, except for ``branch-and-bound`` and ``portfolio``. ``traffic_to_best`` is the
-    geometric mean over random sets of the traffic over the traffic of the best solver; the notes count the sets where
-    largest-first (order-by-size) has more traffic than first-fit, and the sets where it has less.
+    The hard packings have unlimited capacity here, except for ``branch-and-bound`` and ``portfolio``.
+    ``traffic_to_best`` is the geometric mean over random sets of the traffic over the traffic of the best solver; the
+    notes count the sets where largest-first (order-by-size) has more traffic than first-fit, and where it has less.
     """
     sets, packings = (_of_the_tests(name) for name in ("buffer_sets", "packings"))
     metrics = _hard(packings) if packings.INSTANCES.exists() else {}
