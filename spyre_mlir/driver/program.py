@@ -587,7 +587,13 @@ class Program:
         statistics = self.last_run and self.last_run.statistics
         return summarize(self.facts(), self.compile_seconds, statistics, shown, untried)
 
-    def report(self, path: str | Path, *, findings: bool | float | None = None) -> Path:
+    def report(
+        self,
+        path: str | Path,
+        *,
+        findings: bool | float | None = None,
+        comparison: ModuleComparisons | None = None,
+    ) -> Path:
         """Write a report, and return its path.
 
         Args:
@@ -596,16 +602,28 @@ class Program:
                 ``.svg`` is the timeline.
             findings: True begins ``.html`` and ``.json`` with the findings, which need trials; by default they are
                 included if they are known.
+            comparison: The result of ``compare``; the graph of modules can then have the colours of the errors.
         """
-        report = self.as_report(Path(path).stem, findings=False if form_of(path) == ".svg" else findings)
+        shown = False if form_of(path) == ".svg" else findings
+        report = self.as_report(Path(path).stem, findings=shown, comparison=comparison)
         return write_report(report, path)
 
-    def as_report(self, name: str, *, findings: bool | float | None = False) -> ProgramReport:
+    def as_report(
+        self,
+        name: str,
+        *,
+        findings: bool | float | None = False,
+        comparison: ModuleComparisons | None = None,
+    ) -> ProgramReport:
         """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
         shown = self._shown(findings)
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
         if self.is_one_bundle:
             facts = [replace(self.facts(), findings=shown)]
+        errors = {
+            each.name: each.error / each.bound if each.bound else each.error for each in comparison or ()
+        }
+        facts = [each and replace(each, errors=errors) for each in facts]
         return program_report(
             name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks, shown
         )

@@ -9,7 +9,7 @@ operations.forEach((each, position) => Object.assign(each, {
 
 const page = {
   operations,
-  buffers: rowsOf(data, data.buffers, data.fields.buffer),
+  errors: data.errors, buffers: rowsOf(data, data.buffers, data.fields.buffer),
   core: 0,
   operation: null, // the position of the operation in the pane
   tree: null, // the modules

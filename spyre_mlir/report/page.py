@@ -55,6 +55,8 @@ def _graph(facts: ProgramFacts) -> str:
         return _NO_OPERATION
     buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
     keys = "arrow keys go and open, Enter opens, plus and minus zoom"
+    choices = ["kind", "time", "bytes", *(["error"] if facts.errors else [])]
+    options = "".join(f"<option>{choice}</option>" for choice in choices)
     colours = html.legend_line([*FILLS.items(), *((f"line: {name}", colour) for name, colour in _MEMORIES)])
     return "\n".join(
         [
@@ -65,7 +67,9 @@ def _graph(facts: ProgramFacts) -> str:
             colours,
             '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
             '</p></noscript><p class="tools scripted" hidden="hidden">',
-            f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
+            f'{buttons}<button type="button" data-do="save">save as SVG</button>'
+            f"<label>Colour by <select>{options}</select></label>",
+            ' <label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
             f'<div class="picture"><svg xmlns="http://www.w3.org/2000/svg" role="tree" aria-label="Modules: {keys}">'
             "</svg></div></div>",
         ]

@@ -161,6 +161,8 @@ class ProgramFacts:
     rates: Rates
     findings: tuple[ProgramFinding, ...] = ()
     levels: Levels = field(default_factory=dict)
+    #: By module, the largest error of its result over the allowed error (``Program.compare``).
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     @functools.cached_property
     def roofline(self) -> Roofline:

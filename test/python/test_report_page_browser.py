@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import functools
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import browser
+import programs
 import pytest
 from browser import Browser
 from test_report_page import PANELS, PROGRAMS, chain, facts_alone, made
 
+import spyre_mlir
+from spyre_mlir.driver.checking import ModuleComparison, ModuleComparisons
 from spyre_mlir.report.page import page
 from spyre_mlir.report.program_facts import ProgramFacts
 
@@ -505,6 +509,7 @@ def test_tab_goes_down_the_page_and_shows_where_it_is(shown):
         "lx",
         "timeline",
         "roofline",
+        "kinds",
         "operations",
         "provenance",
         "remarks",
@@ -530,3 +535,36 @@ def test_other_programs_have_a_page_too(shown, name):
     assert name in PROGRAMS
     opened, _ = shown(name)
     assert opened.evaluate(COLLISIONS) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_graph_has_colours_of_time_bytes_and_errors_and_is_saved_as_svg(window, tmp_path):
+    """More of the time, or a larger error, is darker; the file has styles of its own."""
+    program = spyre_mlir.compile(*programs.PROGRAMS["llama_block_small"]())
+    modules = {operation.module: 0.0 for operation in program.facts().operations if operation.module}
+    worst = sorted(modules)[0]
+    found = ModuleComparisons(ModuleComparison(path, float(path == worst), 1.0) for path in modules)
+    path = program.report(tmp_path / "page.html", comparison=found)
+    window.open(path)
+    window.settle()
+
+    def lightness(choice):
+        window.evaluate(
+            f"(() => {{ const s = document.querySelector('#module-graph select'); s.value = '{choice}';"
+            " s.dispatchEvent(new Event('change')); })()"
+        )
+        return window.evaluate(
+            "[...document.querySelectorAll('.graph .node > .shape')].map(each => each.style.fill).filter(Boolean)"
+        )
+
+    plain = lightness("kind")
+    for choice in ("time", "bytes", "error"):
+        fills = lightness(choice)
+        assert len(set(fills)) > 1 and fills != plain
+    window.evaluate(
+        "URL.createObjectURL = (blob) => { blob.text().then((text) => { document.body.dataset.saved = text; });"
+        " return '#'; }; document.querySelector('[data-do=save]').click()"
+    )
+    window.settle()
+    saved = window.evaluate("document.body.dataset.saved")
+    assert ElementTree.fromstring(saved).tag.endswith("svg") and "fill:" in saved
