@@ -20,6 +20,7 @@ from typing import Any
 
 from spyre_mlir.bundle.model import Bundle, Design
 from spyre_mlir.records import dataclass
+from spyre_mlir.remarks import Remark
 from spyre_mlir.report import html, lx_map
 from spyre_mlir.report.findings import finding_list
 from spyre_mlir.report.lx_map import FILLS
@@ -677,23 +678,31 @@ def _remarks(facts: ProgramFacts) -> str:
     """Return the table of remarks, or a sentence for a folder without remarks."""
     if not facts.remarks:
         return "<p>There are no decisions: the folder has no remarks.jsonl, or no pass made a decision.</p>"
-    shown, left_out = facts.remarks[:_MOST], len(facts.remarks) - _MOST
+    # Equal decisions, as of equal layers, are one row; the key has no place.
+    groups: dict[tuple[Any, ...], tuple[Remark, list[int], list[int]]] = {}
+    for remark, steps in zip(facts.remarks, remark_steps(facts), strict=True):
+        key = remark.pass_name, remark.kind, remark.op_name, remark.reason, remark.before, remark.after
+        _, counts, positions = groups.setdefault(key, (remark, [], []))
+        counts.append(1)
+        positions += [step for step in steps if step not in positions]
+    items, left_out = list(groups.values())[:_MOST], len(groups) - _MOST
 
     def cost(number: int | None) -> str:
         return "" if number is None else f"{number:,}"
 
-    # Each item is a remark and its steps.
+    # Each item is a remark, its repetitions and their steps.
     columns = (
-        html.Column("pass", 15, lambda item: item[0].pass_name),
+        html.Column("pass", 14, lambda item: item[0].pass_name),
         html.Column("decision", 8, lambda item: item[0].kind),
         html.Column("operation", 10, lambda item: item[0].op_name),
-        html.Column("reason", 34, lambda item: item[0].reason),
-        html.Column("before", 7.5, lambda item: cost(item[0].before), is_number=True),
-        html.Column("after", 7.5, lambda item: cost(item[0].after), is_number=True),
-        html.Column("steps", 8, lambda item: html.Steps(item[1])),
+        html.Column("reason", 31, lambda item: item[0].reason),
+        html.Column("count", 5, lambda item: len(item[1]), is_number=True),
+        html.Column("before", 7, lambda item: cost(item[0].before), is_number=True),
+        html.Column("after", 7, lambda item: cost(item[0].after), is_number=True),
+        html.Column("steps", 8, lambda item: html.Steps(tuple(item[2]))),
         html.Column("source", 10, lambda item: item[0].op_location.rpartition("/")[2]),
     )
-    items = zip(shown, remark_steps(facts), strict=False)
+    shown = [remark for remark, *_ in items]
     passes = dict.fromkeys(remark.pass_name for remark in shown)
     options = "".join(f"<option>{escape(name)}</option>" for name in passes)
     chooser = f'<label>Pass <select><option value="">all</option>{options}</select></label> '
