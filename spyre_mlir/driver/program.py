@@ -615,7 +615,13 @@ class Program:
         findings: bool | float | None = False,
         comparison: ModuleComparisons | None = None,
     ) -> ProgramReport:
-        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
+        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials.
+
+        Args:
+            name: The name of the program.
+            findings: As for ``report``, but without findings by default.
+            comparison: As for ``report``.
+        """
         shown = self._shown(findings)
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
         if self.is_one_bundle:

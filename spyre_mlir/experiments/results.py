@@ -118,7 +118,7 @@ class Results(Sequence[Row]):
         }
         if not any(values.values()):
             texts = ", ".join(f"{name}={value}" for name, value in baseline.items())
-            raise CompileError(f"No row with {texts} has a '{column}', so there is no baseline.")
+            raise CompileError(f"No row with {texts} has a '{column}', so the ratio has no baseline.")
         rows = []
         for row in self.rows:
             value, base = row.get(column), values.get(tuple(row.get(axis) for axis in others))

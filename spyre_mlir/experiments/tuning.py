@@ -353,10 +353,10 @@ class Tuned:
             path: A file to write the plot to.
 
         Raises:
-            CompileError: A package is missing, there are too few trials, or the file cannot be written.
+            CompileError: A package is missing, or the file cannot be written.
         """
         if kind not in ("history", "importance"):
-            raise CompileError(f"There is no plot '{kind}'; there are history, importance.")
+            raise CompileError(f"A tuning has the plots history and importance, not '{kind}'.")
         optuna = imported("optuna", "tune")
         draw = imported("optuna.visualization.matplotlib", "experiments")
         with warnings.catch_warnings():
@@ -364,15 +364,13 @@ class Tuned:
             if kind == "history":
                 axes = draw.plot_optimization_history(self.study, target_name=self.objective)
             else:
-                varied = _varied(self.study)
-                if not varied:
-                    raise CompileError(
-                        "No trial with a value changes a parameter, so none has an importance."
+                # Without a trial that changes a parameter, the plot is empty.
+                varied, found = _varied(self.study), dict[str, float]()
+                if varied:
+                    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+                    found = optuna.importance.get_param_importances(
+                        self.study, evaluator=evaluator, params=varied
                     )
-                evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-                found = optuna.importance.get_param_importances(
-                    self.study, evaluator=evaluator, params=varied
-                )
                 axes = imported("matplotlib.figure", "experiments").Figure(layout="constrained").add_subplot()
                 shown = list(found.items())[:_MOST_PARAMETERS][::-1]
                 axes.barh([name for name, _ in shown], [value for _, value in shown])

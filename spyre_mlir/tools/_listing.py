@@ -111,9 +111,7 @@ def candidates(source: str, pipeline: SpyrePipeline, name: str) -> str:
     space = TuningSpace.of(program, **chosen)
     known = [each for each in space.weights if each == name or each.rpartition(".")[0] == name]
     if not known:
-        raise CompileError(
-            f"There is no operation '{name}'; the operations are {listed(space.weights, name)}."
-        )
+        raise CompileError(f"The program has no operation '{name}'; it has {listed(space.weights, name)}.")
     operation = max(known, key=lambda each: space.weights[each])
     position = list(space.weights).index(operation)
     read = program.facts().operations[position].buffers

@@ -18,13 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from spyre_mlir import files
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.tools import _common
+
+#: The endings of files of plots.
+_FORMATS = (".svg", ".pdf", ".png")
 
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-tune; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
+    for path in filter(None, (options.history, options.importance)):
+        if Path(path).suffix not in _FORMATS:
+            raise CompileError(f"The name '{path}' of a plot must end in {listed(_FORMATS)}.")
 
     # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
     from spyre_mlir.experiments.tuning import tune
@@ -51,10 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if options.output:
         tuned.save(options.output)
+    if options.history:
+        tuned.plot("history", options.history)
+    if options.importance:
+        tuned.plot("importance", options.importance)
     print(tuned.summary(), end="")
-    for kind in ("history", "importance"):
-        if path := getattr(options, kind):
-            tuned.plot(kind, path)
     return 0
 
 

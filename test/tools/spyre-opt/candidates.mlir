@@ -7,7 +7,7 @@
 // CHECK: choice {{ *}}HBM bytes {{ *}}us
 // CHECK-NEXT: exp.0: as compiled {{ *}}32,768 {{ *[0-9.]+}}
 // CHECK: exp.0: {"slices": [{{[0-9]+}}, {{[0-9]+}}], "core_order": {{.*}}} {{ *}}32,768 {{ *[0-9.]+}}
-// NONE: error: There is no operation 'tanh'; the operations are exp.0.
+// NONE: error: The program has no operation 'tanh'; it has exp.0.
 // PIPELINE: error: --candidates needs one whole --spyre-pipeline, and no other pass or level.
 func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
   %e = tensor.empty() : tensor<64x128xf16>
