@@ -38,7 +38,7 @@ files = sorted(os.listdir(os.path.join(root, "spyre_mlir", "passes")))
 passes = [f"spyre_mlir.passes.{file.removesuffix('.py')}" for file in files if file.endswith(".py")]
 server = fork_server.start("filecheck.main", "spyre_mlir.pipelines", "spyre_mlir.driver.compilation", *passes)
 python = shlex.join(fork_server.command(server))
-for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan", "diff"):
+for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan", "diff", "reduce"):
     config.substitutions.append(
         (rf"(?<![\w/.-])spyre-{tool}(?![\w/.-])", f"{python} -m spyre_mlir.tools.spyre_{tool}")
     )

@@ -31,9 +31,9 @@ SETS = 1_000
 def solvers() -> Metrics:
     """Seconds and peak / LOAD per instance and solver, and traffic where not everything fits.
 
-    The hard packings have unlimited capacity here, except for ``exact`` and ``portfolio``. ``traffic_to_best`` is the
-    geometric mean over random sets of the traffic over the traffic of the best solver; the notes count the sets where
-    largest-first (order-by-size) has more traffic than first-fit, and the sets where it has less.
+    The hard packings have unlimited capacity here, except for ``branch-and-bound`` and ``portfolio``.
+    ``traffic_to_best`` is the geometric mean over random sets of the traffic over the traffic of the best solver; the
+    notes count the sets where largest-first (order-by-size) has more traffic than first-fit, and where it has less.
     """
     sets, packings = (_of_the_tests(name) for name in ("buffer_sets", "packings"))
     metrics = _hard(packings) if packings.INSTANCES.exists() else {}
@@ -59,7 +59,7 @@ def _hard(packings: ModuleType) -> dict[str, float]:
         buffers = packings.hard(instance)
         for name in (*HEURISTICS, *_loaded()):
             metrics |= _run(f"hard_{instance}", name, buffers, UNLIMITED, 1)
-        for name in ("exact", "portfolio"):
+        for name in ("branch-and-bound", "portfolio"):
             metrics |= _run(f"hard_{instance}", name, buffers, packings.HARD_CAPACITY, 1)
     return metrics
 

@@ -29,6 +29,9 @@ _is_entered: ContextVar[bool] = ContextVar("is_entered", default=False)
 #: Attributes of an exception: the place of a fault, and the mark of an exception from user-defined code.
 _PLACE, _USERS = "_spyre_place", "_spyre_users"
 
+#: Beginning of the note of an exception that a trial of later passes raised; the name of the pass follows.
+TRIAL = "in a trial of the pass"
+
 #: Characters of the message of a fault that are shown.
 _MOST_CHARACTERS = 60
 
@@ -80,6 +83,7 @@ def internal_error(error: Exception) -> InternalError:
     place = vars(error).get(_PLACE, FaultPlace(""))
     where = f" in the pass '{place.pass_name}'" if place.pass_name else ""
     where += f" at '{place.kind}'" if place.kind else ""
+    where += "".join(f", {note}" for note in getattr(error, "__notes__", [])[:1] if note.startswith(TRIAL))
     text = brief(str(error), 1 << 20).removesuffix(".")
     shown = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS].rstrip()} .."
     message = (

@@ -132,6 +132,18 @@ def source_note(location: ir.Location, name: str) -> str:
     return source_note(location.child_loc, name) if isinstance(location, ir.NameLoc) else ""
 
 
+def hint_values(location: ir.Location) -> dict[str, ir.Attribute]:
+    """Return the keywords of ``spyre_hint`` around an operation that the compiler does not know, from its location."""
+    if isinstance(location, ir.FusedLoc):
+        metadata = location.metadata and location.metadata.maybe_downcast()
+        if isinstance(metadata, ir.DictAttr) and "hint" in metadata:
+            return {entry.name: entry.attr for entry in ir.DictAttr(metadata["hint"])}
+        return next((found for part in location.locations if (found := hint_values(part))), {})
+    if isinstance(location, ir.CallSiteLoc):
+        return hint_values(location.callee) or hint_values(location.caller)
+    return hint_values(location.child_loc) if isinstance(location, ir.NameLoc) else {}
+
+
 def called_name(operation: str) -> str:
     """Return the name by which a model calls an operation: ``gather`` for ``aten.gather.default``."""
     parts = operation.split(".")

@@ -15,6 +15,7 @@ from spyre_mlir.bundle.assumptions import ASSUMPTIONS
 from spyre_mlir.ktir.grammar import FORMS
 from spyre_mlir.options import default_of, documentation_of, show_value
 from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.report.figures import figures
 from spyre_mlir.target.expressions import Expression
 from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
 from spyre_mlir.tools import man_pages
@@ -54,6 +55,13 @@ The operations that the device runs, from the one table that the compiler, the s
 ([adding one](../adding-a-device-op.md)). A reduction combines the numbers that its expression gives."""
 
 
+_FIGURES = """# Figures
+
+Every figure that a tool or a page prints, by output. Times of the device are predictions of the timeline for one call
+and do not contain the host, except for figures named *total*; bytes are planned unless a figure says that the
+simulator counted them."""
+
+
 def pages() -> dict[str, str]:
     """Return the pages of the reference by the name of their file."""
     return {
@@ -63,6 +71,7 @@ def pages() -> dict[str, str]:
         "operations": "\n".join(_operations()) + "\n",
         "assumptions": "\n".join(_assumptions()) + "\n",
         "ktir-forms": "\n".join(_ktir_forms()) + "\n",
+        "figures": "\n".join(_figures()) + "\n",
     }
 
 
@@ -164,6 +173,14 @@ def _operations() -> Iterator[str]:
                 ("operation", "inputs", "constants", "computes", "combined by", "formats"),
                 [_operation(op) for op in operations],
             )
+
+
+def _figures() -> Iterator[str]:
+    yield _FIGURES
+    for output in dict.fromkeys(figure.output for figure in figures()):
+        yield from ("", f"## {output}", "")
+        rows = ((f"`{each.name}`", each.unit, each.covers) for each in figures() if each.output == output)
+        yield from table(("figure", "unit", "covers"), rows)
 
 
 def _operation(op: DeviceOp) -> Sequence[str]:

@@ -23,6 +23,7 @@ from spyre_mlir.bundle.model import Design, KernelArgument, Manifest
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.target.target import packaged_target
+from spyre_mlir.version import VERSION as RELEASE
 
 
 class Field:
@@ -326,13 +327,17 @@ def _default(field: dataclasses.Field) -> Any:
 
 VERSION = 1
 
+#: The member of a manifest of a later format that names the oldest format whose readers read the folder correctly.
+READABLE = "readable_as"
+
 
 def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     """Return the JSON object of a manifest."""
     target = manifest.target.differences()
     # The version first, so that a reader of another version sees it before anything else.
     value = {"version": manifest.version, **to_plain(manifest, for_json=True)}
-    return {**value, "target": target} if target else value
+    made = {"made": dict(manifest.made)} if manifest.made else {}
+    return {**value, **({"target": target} if target else {}), **made}
 
 
 def argument_to_json(argument: KernelArgument) -> dict[str, Any]:
@@ -343,10 +348,15 @@ def argument_to_json(argument: KernelArgument) -> dict[str, Any]:
 def manifest_from_json(value: Any, filename: str) -> Manifest:
     """Return the manifest of a JSON object; ``CompileError`` with file and field for an invalid object."""
     root = Field(value, filename)
-    if root["version"].integer() != VERSION:
-        root["version"].fail(f"must be {VERSION}, the only version that this tool reads")
-    others = {key: member for key, member in value.items() if key not in ("target", "padding")}
-    manifest = from_plain(Manifest, Field(others, filename), from_json=True)
+    others = {
+        key: member for key, member in value.items() if key not in ("target", "padding", "made", READABLE)
+    }
+    made = require_format(root)
+    if value["version"] != VERSION:
+        # A later format that this reader may read has more members, which it may ignore.
+        known = {field.name for field in _written(Manifest)}
+        others = {key: member for key, member in others.items() if key in known} | {"version": VERSION}
+    manifest = dataclasses.replace(from_plain(Manifest, Field(others, filename), from_json=True), made=made)
     if manifest.numerics not in (None, *MODES):
         root["numerics"].fail(f"must be one of {', '.join(MODES)}")
     if "target" not in root:
@@ -354,6 +364,18 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
     sections = root["target"].members()
     values = {name: {key: member.value for key, member in section.members()} for name, section in sections}
     return dataclasses.replace(manifest, target=packaged_target().overlaid(values, filename))
+
+
+def require_format(root: Field) -> dict[str, str]:
+    """Return the writer of a folder; ``CompileError`` with both versions for a format that is not read."""
+    made = {key: member.text() for key, member in root["made"].members()} if "made" in root else {}
+    version = root["version"].integer()
+    if version != VERSION and (READABLE not in root or root[READABLE].integer() > VERSION):
+        writer = f" by spyre-mlir {made['version']}" if "version" in made else ""
+        root["version"].fail(
+            f"must be {VERSION}, the format of spyre-mlir {RELEASE}; the folder was written{writer} in format {version}"
+        )
+    return made
 
 
 def padding_to_json(designs: Mapping[str, Design]) -> dict[str, Any]:

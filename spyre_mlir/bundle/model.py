@@ -509,6 +509,7 @@ class Manifest:
 
     A bundle of a sequence ``expects`` the buffers that the previous bundle ``leaves``. A ``non_terminal`` bundle leaves
     data in LX: the runtime must not give the cores to another program before the next bundle. ``target`` is the device.
+    ``unsigned`` are the results whose int8 numbers are uint8 in the model; the signs of others are not known.
     ``indices`` are the parameters that are indices, ``sizes`` the parameters that are sizes; all others are addresses.
     """
 
@@ -519,6 +520,7 @@ class Manifest:
     demoted: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     amplified: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     wide_sums: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
+    unsigned: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     numerics: str | None = None
     non_terminal: bool = field(default=False, metadata=OPTIONAL)
     expects: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)
@@ -528,6 +530,8 @@ class Manifest:
     indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)
     sizes: tuple[RuntimeSize, ...] = field(default=(), metadata=OPTIONAL)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
+    #: The compiler's version and the options that differ from their defaults; equal plans may have other options.
+    made: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata=OMITTED)
 
     def with_origins(self, origins: Iterable[Origin]) -> Manifest:
         """Return the manifest with the origins of its executes, one for each in program order, or none."""

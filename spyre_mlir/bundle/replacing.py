@@ -72,6 +72,9 @@ def require_replaceable(path: str | Path) -> None:
     name = str(path)
     require_name(os.fspath(path))
     folder = Path(os.path.realpath(path))
+    outer = next((each for each in folder.parents if each.exists()), None)
+    if outer is not None and not outer.is_dir():
+        raise CompileError(f"The folder cannot be made, because '{outer.name}' is a file.", name)
     if not folder.exists():
         return
     if not folder.is_dir():

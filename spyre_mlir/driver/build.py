@@ -24,11 +24,13 @@ from spyre_mlir.errors import AlgorithmError, CompileError, FailedAssertionError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.lowering.export import cuts_of, export
 from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, Timing, check, run_pipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.timing import scope
+from spyre_mlir.version import VERSION
 
 #: The step name of a program that is one bundle.
 ONLY = "device_0"
@@ -42,12 +44,20 @@ class Value:
     kind: str
     host_shape: tuple[int, ...]
     host_dtype: str
+    #: Whether the numbers of an int8 result are uint8 in the model.
+    is_unsigned: bool = False
 
 
 def values_of(manifest: Manifest) -> list[Value]:
     """Return the arguments of a bundle that are host arrays of their own, including its results."""
     return [
-        Value(argument.name, argument.kind, argument.host_shape, argument.host_dtype)
+        Value(
+            argument.name,
+            argument.kind,
+            argument.host_shape,
+            argument.host_dtype,
+            argument.kind == "result" and argument.name in manifest.unsigned,
+        )
         for argument in manifest.arguments
         if argument.source is None
     ]
@@ -208,6 +218,7 @@ def _bundles(
         levels: dict[str, Sequence[LevelLine]] = {}
         run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=module_remarks, levels=levels)
         whole, arrays = export(module)
+    whole = replace(whole, manifest=replace(whole.manifest, made=_made(pipeline)))
     remarks.extend(module_remarks)
     passes = list(timing)[known:]
     parts = split(whole, cuts_of(module))
@@ -234,6 +245,18 @@ def _bundles(
             )
         )
     return _Compiled(whole, steps)
+
+
+def _made(pipeline: SpyrePipeline) -> dict[str, str]:
+    """Return the version of the compiler, and the options of the pipeline as ``--pipeline`` takes them.
+
+    Plan files are paths of a machine, and their decisions are in the bundle.
+    """
+    given = {
+        name: value for name, value in pipeline.changed().items() if name not in ("use_plan", "save_plan")
+    }
+    options = " ".join(f"{name.replace('_', '-')}={show_value(value)}" for name, value in given.items())
+    return {"version": VERSION, **({"options": options} if options else {})}
 
 
 def _partitioned(

@@ -20,6 +20,7 @@ from spyre_mlir.bundle.validate import races
 from spyre_mlir.driver.steps import Step, sequences
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
+from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import BIT_TRUE
 
 SEED = 20
@@ -55,7 +56,14 @@ class HostArray(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest error of one result against its reference, and the largest allowed error."""
+    """The largest error of one result against its reference, and the largest allowed error.
+
+    Attributes:
+        name: The name of the result.
+        error: The largest error, or the number of wrong elements of integers.
+        bound: The largest allowed error.
+        measure: "largest error" or "wrong elements".
+    """
 
     name: str
     error: float
@@ -70,6 +78,33 @@ class Comparison:
     def __str__(self) -> str:
         verdict = "PASS" if self.passed else "FAIL"
         return f"{verdict}  {self.name}: {self.measure} {self.error:.3g}, allowed {self.bound:.3g}"
+
+
+@dataclass(frozen=True)
+class ModuleComparison(Comparison):
+    """The error of a module's result; its ``name`` is the path of the module.
+
+    Attributes:
+        ulp: The error in units in the last place of the largest value.
+    """
+
+    ulp: float = 0.0
+
+
+class ModuleComparisons(tuple[ModuleComparison, ...]):
+    """The comparisons of all modules in the order in which they end, printed as a table."""
+
+    @property
+    def first(self) -> ModuleComparison | None:
+        """The first module whose error exceeds the rule of ``spyre-compile --check``; None without one."""
+        return next((each for each in self if not each.passed), None)
+
+    def __str__(self) -> str:
+        rows = [("module", "largest error", "allowed", "ulp", "")]
+        for each in self:
+            verdict = "" if each.passed else "first above" if each is self.first else "above"
+            rows.append((each.name, f"{each.error:.3g}", f"{each.bound:.3g}", f"{each.ulp:.3g}", verdict))
+        return "\n".join(aligned(rows, "<>>><"))
 
 
 def require_no_races(steps: Sequence[Step]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value, built_at, device_modules, plan_text
+from spyre_mlir.driver.checking import ModuleComparisons
 from spyre_mlir.driver.collectives import MeshPlace
 from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, resident_state, run_or_fall_back, to_device
@@ -162,6 +164,8 @@ class Program:
         self.is_instance: bool = is_instance
         self._provenance = provenance or Provenance()
         self._search = search
+        # The seconds for trials of findings, and the texts of the changes that were tried.
+        self._budget, self._tried = math.inf, list[str]()
 
     # Calls (``program_calls.py``).
 
@@ -393,6 +397,13 @@ class Program:
         # A folder names its numerics only if they are not the default.
         if self.numerics != _needed_numerics(built):
             built = replace(built, steps=[_with_numerics(step, self.numerics) for step in built.steps])
+        if self.signature is not None:
+            pairs = zip(built.results, self.signature.results, strict=True)
+            unsigned = {value.name for value, known in pairs if str(known.dtype) == "torch.uint8"}
+            results = [replace(value, is_unsigned=value.name in unsigned) for value in built.results]
+            built = replace(
+                built, results=results, steps=[_with_unsigned(step, unsigned) for step in built.steps]
+            )
         remarks = self.remarks if self.is_one_bundle else ()
         write_program(folder, built, self.arrays, remarks, self.numerics if lay_out_weights else None)
 
@@ -517,7 +528,9 @@ class Program:
         ``summary`` and ``report`` then include them.
         A program that was read from a folder, or that is one piece of a model, has no findings.
         """
-        return self._search(self) if self._search is not None and self.bundles else ()
+        return (
+            self._search(self, self._budget, self._tried) if self._search is not None and self.bundles else ()
+        )
 
     @property
     def finding_remarks(self) -> list[Remark]:
@@ -530,10 +543,13 @@ class Program:
             for finding in self.findings
         ]  # fmt: skip
 
-    def _shown(self, findings: bool | None) -> tuple[ProgramFinding, ...]:
+    def _shown(self, findings: bool | float | None) -> tuple[ProgramFinding, ...]:
         """Return the findings if they are requested, or if they are known and neither requested nor excluded."""
+        if findings is not None and not isinstance(findings, bool):
+            self._budget = float(findings)
         is_known = findings is None and "findings" in vars(self)
-        return self.findings if findings or is_known else ()
+        is_requested = bool(findings) or (findings is not None and not isinstance(findings, bool))
+        return self.findings if is_requested or is_known else ()
 
     def _untried(self) -> str:
         """Describe the changes that could be tried, or were tried in vain; empty without any."""
@@ -541,18 +557,20 @@ class Program:
         if not changes:
             return ""
         if "findings" in vars(self):
-            return f"{count(len(changes), 'change')} tried, none saves 1%"
+            ended = f" in {self._budget:g} s" if len(self._tried) < len(changes) else ""
+            return f"{len(self._tried)} of {count(len(changes), 'change')} tried{ended}, none saves 1%"
         return f"not tried; by the figures, {count(len(changes), 'change')} may save time: summary(findings=True)"
 
-    def summary(self, *, findings: bool | None = None) -> str:
+    def summary(self, *, findings: bool | float | None = None) -> str:
         """Return a summary: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
 
         It needs no run; after a run, it compares the traffic of the last run with the plan. For a program of several
         steps, a summary of the steps comes before the summaries of the bundles.
 
         Args:
-            findings: True includes findings, which need trials; each trial takes about the time of a compilation. By
-                default they are included if they are known, else the summary says how many changes can be tried.
+            findings: True includes findings, which need trials; each trial takes about the time of a compilation. A
+                number is the budget in seconds, after which no trial begins. By default they are included if they are
+                known, else the summary says how many changes can be tried.
         """
         shown = self._shown(findings)
         untried = self._untried() if findings is not False and not shown else ""
@@ -569,7 +587,13 @@ class Program:
         statistics = self.last_run and self.last_run.statistics
         return summarize(self.facts(), self.compile_seconds, statistics, shown, untried)
 
-    def report(self, path: str | Path, *, findings: bool | None = None) -> Path:
+    def report(
+        self,
+        path: str | Path,
+        *,
+        findings: bool | float | None = None,
+        comparison: ModuleComparisons | None = None,
+    ) -> Path:
         """Write a report, and return its path.
 
         Args:
@@ -578,19 +602,56 @@ class Program:
                 ``.svg`` is the timeline.
             findings: True begins ``.html`` and ``.json`` with the findings, which need trials; by default they are
                 included if they are known.
+            comparison: The result of ``compare``; the graph of modules can then have the colours of the errors.
         """
-        report = self.as_report(Path(path).stem, findings=False if form_of(path) == ".svg" else findings)
+        shown = False if form_of(path) == ".svg" else findings
+        report = self.as_report(Path(path).stem, findings=shown, comparison=comparison)
         return write_report(report, path)
 
-    def as_report(self, name: str, *, findings: bool | None = False) -> ProgramReport:
-        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
+    def as_report(
+        self,
+        name: str,
+        *,
+        findings: bool | float | None = False,
+        comparison: ModuleComparisons | None = None,
+    ) -> ProgramReport:
+        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials.
+
+        Args:
+            name: The name of the program.
+            findings: As for ``report``, but without findings by default.
+            comparison: As for ``report``.
+        """
         shown = self._shown(findings)
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
         if self.is_one_bundle:
             facts = [replace(self.facts(), findings=shown)]
+        errors = {
+            each.name: each.error / each.bound if each.bound else each.error for each in comparison or ()
+        }
+        facts = [each and replace(each, errors=errors) for each in facts]
         return program_report(
             name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks, shown
         )
+
+    def compare(self, model: Any, inputs: Sequence[Any]) -> ModuleComparisons:
+        """Compare the result of each module of a PyTorch model with PyTorch on the CPU.
+
+        The model is compiled once more with the options of this program, and with the results of its modules as further
+        results, and runs on the simulator.
+
+        Args:
+            model: The model of the program; other weights are allowed.
+            inputs: Its inputs, with the numbers to compare on.
+
+        Raises:
+            CompileError: The program was read from a folder, or is not a PyTorch model.
+        """
+        if self._search is None:
+            raise CompileError(
+                "compare compiles the model again, so it needs a program that compile returned."
+            )
+        return self._search.trials.compared(model, inputs, self.numerics)
 
     def __repr__(self) -> str:
         return f"<spyre_mlir.Program: {self._described()}>"
@@ -638,6 +699,16 @@ def _with_numerics(step: Step, numerics: str) -> Step:
         return step
     manifest = replace(step.bundle.manifest, numerics=numerics)
     return replace(step, bundle=replace(step.bundle, manifest=manifest))
+
+
+def _with_unsigned(step: Step, names: set[str]) -> Step:
+    """Return a step whose bundle names its unsigned results."""
+    if not isinstance(step, BundleStep):
+        return step
+    known = tuple(argument.name for argument in step.bundle.manifest.arguments if argument.name in names)
+    if not known:
+        return step
+    return replace(step, bundle=replace(step.bundle, manifest=replace(step.bundle.manifest, unsigned=known)))
 
 
 def _rebuilt(bundle: Bundle, built: Built) -> ir.Module:

@@ -27,6 +27,7 @@ from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST, Remark, Remarks
+from spyre_mlir.report.figures import names_of
 from spyre_mlir.report.findings import ProgramFinding, finding_rows
 from spyre_mlir.report.summary import Row, overlap_text, summarize, table
 from spyre_mlir.rewriting.outlining import unroll_loops
@@ -458,11 +459,7 @@ def _target_of(steps: Sequence[Step]) -> Target:
 UNKNOWN = -1.0
 
 #: The names of the figures, in order.
-METRICS = (
-    "predicted_us", "sequential_us", "host_us", "transfer_us", "total_us", "total_least_us", "total_most_us",
-    "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores", "device_operations",
-    "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
-)  # fmt: skip
+METRICS = names_of("metrics")
 
 
 def program_metrics(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from spyre_mlir import logs
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
+from spyre_mlir.errors import CompileError
 from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, remedies, search
 from spyre_mlir.findings.search import LEAST_SAVING, ExampleInput
 from spyre_mlir.records import dataclass
@@ -66,6 +69,12 @@ class Trials:
             _LOGGER.debug("No finding, '%s' cannot be tried: %s", remedy.text, reason)
             return None
 
+    def compared(self, model: Any, inputs: Sequence[Any], numerics: str) -> Any:
+        """Return the errors of the model's modules on the simulator against the CPU."""
+        raise CompileError(
+            "A module in MLIR has no PyTorch modules to compare; spyre-compile --check compares it."
+        )
+
     def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
         """Return the source and its inputs after an edit; any exception means that the edit does not apply."""
         raise NotImplementedError(f"a module in MLIR has no edit {edit}")
@@ -85,16 +94,28 @@ class FindingSearch:
         """Return the texts of the changes worth a trial, by the program's figures, the most promising first."""
         return [remedy.text for remedy in remedies(planned(program, self.trials))]
 
-    def __call__(self, program: Program) -> tuple[ProgramFinding, ...]:
-        """Return the changes that trials have shown to make the program faster, the largest saving first."""
+    def __call__(
+        self, program: Program, budget: float = math.inf, tried: list[str] | None = None
+    ) -> tuple[ProgramFinding, ...]:
+        """Return the changes that trials have shown to make the program faster, the largest saving first.
+
+        No trial begins after ``budget`` seconds. ``tried`` receives the texts of the changes that were tried.
+        """
+        begun, tried = time.monotonic(), [] if tried is None else tried
+        count = len(self.changes(program))
 
         def trial(remedy: Remedy) -> PlannedProgram | None:
+            if time.monotonic() - begun > budget:
+                return None
+            tried.append(remedy.text)
+            logs.show_wait(f"finding: trial {len(tried)} of {count}, {remedy.text}")
             changed = self.trials.program(remedy)
             if not isinstance(changed, Program) or not _fits(program, changed, remedy):
                 return None
             return planned(changed, self.trials)
 
         findings = search(planned(program, self.trials), trial)
+        logs.clear_progress()
         if findings and not _is_reproduced(program, self.trials):
             findings = ()
         found = [*findings, *buffer_findings(program.timelines)]

@@ -31,12 +31,14 @@ from spyre_mlir.bundle.folder import (
     write_bundle,
     write_files,
 )
+from spyre_mlir.bundle.json_fields import VERSION as FORMAT
 from spyre_mlir.bundle.json_fields import (
     Field,
     load,
     manifest_from_json,
     manifest_to_json,
     padding_to_json,
+    require_format,
     with_padding,
     write_json,
 )
@@ -397,7 +399,14 @@ def write_program(
             [{**asdict(value), "host_shape": list(value.host_shape)} for value in values]
             for values in (built.arguments, built.results)
         )
-        program = {"arguments": arguments, "steps": described, "results": results, "returned": built.returned}
+        made = next((step.bundle.manifest.made for step in built.steps if isinstance(step, BundleStep)), {})
+        program = {"version": FORMAT, "made": dict(made)} if made else {"version": FORMAT}
+        program |= {
+            "arguments": arguments,
+            "steps": described,
+            "results": results,
+            "returned": built.returned,
+        }
         write_json(
             fresh / STEPS, program | ({"mesh": asdict(built.place)} if built.place is not None else {})
         )
@@ -419,6 +428,8 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
         step = BundleStep(ONLY, inputs, outputs, None, bundle, arrays, images=images)
         return Built([step], arguments, results, list(outputs)), arrays
     root = load(folder / STEPS)
+    if "version" in root:
+        require_format(root)
     arguments, results = ([_value(item) for item in root[name].items()] for name in ("arguments", "results"))
     known = {argument.name for argument in arguments}
     steps: list[Step] = []
@@ -447,7 +458,8 @@ def _value(item: Field) -> Value:
         item["host_shape"].fail("must not have a negative size")
     if item["host_dtype"].text() not in _HOST_DTYPES:
         item["host_dtype"].fail(f"must be one of {', '.join(sorted(_HOST_DTYPES))}")
-    return Value(item["name"].text(), item["kind"].text(), shape, item["host_dtype"].text())
+    is_unsigned = "is_unsigned" in item and item["is_unsigned"].boolean()
+    return Value(item["name"].text(), item["kind"].text(), shape, item["host_dtype"].text(), is_unsigned)
 
 
 def _require_known(item: Field, known: set[str]) -> None:

@@ -7,6 +7,7 @@ import csv
 import importlib
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 #: Columns that differ from one run to the next.
 TIMES = ("compile_s", "import_s", "wall_s", "cpu_s")
 
+#: The column with the version of the compiler, and the column of ``Results.relative``.
+COMPILER, RATIO = "compiler", "of_baseline"
+
 Row = Mapping[str, Any]
 
 #: The kinds of plots, and the size of a plot in inches.
 KINDS = ("line", "scatter", "pareto")
-_INCHES = (8.0, 4.8)
+_INCHES, _MOST_COLUMNS = (8.0, 4.8), 3
 
 #: Settings for reproducible files: without them, a file contains a date and random element names.
 _SETTINGS = {"svg.hashsalt": "spyre-mlir"}
@@ -42,6 +46,17 @@ def imported(package: str, extra: str) -> Any:
         raise CompileError(
             f"This needs {package.partition('.')[0]}, which is not installed: pip install 'spyre-mlir[{extra}]'."
         ) from None
+
+
+def written_figure(figure: Figure, path: str | Path) -> Figure:
+    """Write a plot to a file, with equal bytes for equal plots, and return it."""
+    matplotlib = imported("matplotlib", "experiments")
+    try:
+        with matplotlib.rc_context(_SETTINGS):
+            figure.savefig(path, metadata=_METADATA.get(Path(path).suffix))
+    except (OSError, ValueError) as error:
+        raise CompileError(f"The plot cannot be written: {error}.", str(path)) from None
+    return figure
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,38 @@ class Results(Sequence[Row]):
     def columns(self) -> tuple[str, ...]:
         """The names of all columns, with the columns of ``TIMES`` last."""
         figures = (name for name in METRICS if name not in TIMES)
-        return (*self.axes, *figures, "error", *TIMES)
+        ratio = (RATIO,) if any(RATIO in row for row in self.rows) else ()
+        return (*self.axes, *figures, *ratio, COMPILER, "error", *TIMES)
+
+    def relative(self, column: str, **baseline: Any) -> Results:
+        """Return the results with the column ``of_baseline``: ``column`` divided by its value at the baseline.
+
+        The baseline of a row is the row with these values and with the row's values of all other axes; a row without
+        such a row has no value.
+
+        Args:
+            column: A column of numbers.
+            baseline: Values of axes.
+
+        Raises:
+            CompileError: A column does not exist, or no row is a baseline.
+        """
+        for name in (column, *baseline):
+            self._check_column(name)
+        others = [axis for axis in self.axes if axis not in baseline]
+        values = {
+            tuple(row.get(axis) for axis in others): row.get(column)
+            for row in self.rows
+            if all(row.get(name) == value for name, value in baseline.items())
+        }
+        if not any(values.values()):
+            texts = ", ".join(f"{name}={value}" for name, value in baseline.items())
+            raise CompileError(f"No row with {texts} has a '{column}', so the ratio has no baseline.")
+        rows = []
+        for row in self.rows:
+            value, base = row.get(column), values.get(tuple(row.get(axis) for axis in others))
+            rows.append({**row, RATIO: value / base} if value is not None and base else row)
+        return replace(self, rows=tuple(rows))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the rows as a data frame."""
@@ -114,6 +160,9 @@ class Results(Sequence[Row]):
     ) -> Figure:
         """Plot one column over another; this needs the extra ``experiments``.
 
+        Each program has its own axes, unless ``by`` or ``x`` is the program. An axis of three or more powers of two is
+        logarithmic.
+
         Args:
             x: The column of the horizontal axis.
             y: The column of the vertical axis.
@@ -123,24 +172,56 @@ class Results(Sequence[Row]):
             path: A file to write the plot to.
 
         Raises:
-            CompileError: A column or a kind does not exist, no row has both values, or the file cannot be written.
+            CompileError: A column or a kind does not exist, no row has both values, a line would join rows that differ
+                in a column outside of ``by``, or the file cannot be written.
         """
         names = (by,) if isinstance(by, str) else tuple(by)
         for name in (x, y, *names):
             self._check_column(name)
         if kind not in KINDS:
             raise CompileError(f"There is no plot '{kind}'; there are {', '.join(KINDS)}.")
-        series: dict[str, list[tuple[Any, Any]]] = {}
-        for row in self.rows:
-            if row.get(x) is not None and row.get(y) is not None:
-                series.setdefault(", ".join(str(row.get(name)) for name in names), []).append(
-                    (row[x], row[y])
-                )
-        if not series:
+        rows = [row for row in self.rows if row.get(x) is not None and row.get(y) is not None]
+        if not rows:
             raise CompileError(f"No row has both '{x}' and '{y}', so there is nothing to draw.")
+        if kind == "line":
+            self._require_series(rows, x, names)
+        facets: dict[str, list[Row]] = {}
+        for row in rows:
+            facets.setdefault("" if "program" in (x, *names) else str(row.get("program", "")), []).append(row)
         # Created without pyplot, which has windows and global state.
-        figure = imported("matplotlib.figure", "experiments").Figure(_INCHES, layout="constrained")
-        axes = figure.add_subplot(xlabel=x, ylabel=y)
+        width, height = _INCHES
+        columns = min(len(facets), _MOST_COLUMNS)
+        lines = -(-len(facets) // columns)
+        size = (width * (1 + 0.6 * (columns - 1)), height * lines)
+        figure = imported("matplotlib.figure", "experiments").Figure(size, layout="constrained")
+        for number, (program, members) in enumerate(facets.items(), 1):
+            axes = figure.add_subplot(
+                lines, columns, number, xlabel=x, ylabel=y, title=program if len(facets) > 1 else ""
+            )
+            self._draw(axes, members, x, y, names, kind)
+        return figure if path is None else written_figure(figure, path)
+
+    def _require_series(self, rows: Sequence[Row], x: str, names: Sequence[str]) -> None:
+        """Raise ``CompileError`` if two rows of one series have the same ``x``: a line through both has no meaning."""
+        seen: dict[tuple[Any, ...], Row] = {}
+        for row in rows:
+            key = (row.get("program"), row[x], *(row.get(name) for name in names))
+            other = seen.setdefault(key, row)
+            if other is not row:
+                differing = [axis for axis in self.axes if row.get(axis) != other.get(axis)]
+                raise CompileError(
+                    f"Two rows of one line have {x}={row[x]}; name in 'by' what differs: {listed(differing)}."
+                )
+
+    def _draw(self, axes: Any, rows: Sequence[Row], x: str, y: str, names: Sequence[str], kind: str) -> None:
+        """Draw the series of one program."""
+        series: dict[str, list[tuple[Any, Any]]] = {}
+        for row in rows:
+            series.setdefault(", ".join(str(row.get(name)) for name in names), []).append((row[x], row[y]))
+        for direction, column in (("x", x), ("y", y)):
+            if _are_powers_of_two([row[column] for row in rows]):
+                getattr(axes, f"set_{direction}scale")("log", base=2)
+                getattr(axes, f"{direction}axis").set_major_formatter("{x:g}")
         for label, points in series.items():
             if kind == "line":
                 # Points whose first values are not all numbers keep the order of the rows.
@@ -157,14 +238,6 @@ class Results(Sequence[Row]):
         if names:
             axes.legend(title=", ".join(names))
         axes.grid(alpha=0.3)
-        if path is not None:
-            matplotlib = imported("matplotlib", "experiments")
-            try:
-                with matplotlib.rc_context(_SETTINGS):
-                    figure.savefig(path, metadata=_METADATA.get(Path(path).suffix))
-            except (OSError, ValueError) as error:
-                raise CompileError(f"The plot cannot be written: {error}.", str(path)) from None
-        return figure
 
     def table(self, columns: Iterable[str] = ()) -> str:
         """Return the rows as a text table, with the given ``columns``, or by default the axes and a few figures."""
@@ -213,6 +286,15 @@ def pareto_front(points: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         if not front or point[1] < front[-1][1]:
             front.append(point)
     return front
+
+
+def _are_powers_of_two(values: Sequence[Any]) -> bool:
+    """Return whether at least three different values are all powers of two."""
+    numbers = set(values)
+    return len(numbers) > 2 and all(
+        isinstance(value, int) and not isinstance(value, bool) and value > 0 and not value & (value - 1)
+        for value in numbers
+    )
 
 
 def _is_number(value: Any) -> bool:

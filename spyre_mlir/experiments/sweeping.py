@@ -41,7 +41,7 @@ from typing import Any, Self
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.errors import CompileError, listed, without_causes
-from spyre_mlir.experiments.results import Results
+from spyre_mlir.experiments.results import COMPILER, Results
 from spyre_mlir.experiments.task import (
     FAILED,
     LOST,
@@ -65,6 +65,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.systems import processor_count
 from spyre_mlir.target.target import Target, check_fields, default_target
+from spyre_mlir.version import VERSION
 
 #: Maximum number of submissions of a point.
 MOST_ATTEMPTS = 3
@@ -372,7 +373,7 @@ class _Sweep:
             # Locations in a text without a file have the file name "-".
             error = re.sub(r"^-(?=:\d)", lambda _, label=task.source.label: label, outcome.error)
             seconds = {"wall_s": outcome.wall_s, "cpu_s": outcome.cpu_s}
-            rows.append({**shown, **outcome.metrics, "error": error, **seconds})
+            rows.append({**shown, **outcome.metrics, "error": error, **seconds, COMPILER: VERSION})
         failures = sum(outcome.kind in (FAILED, LOST) for outcome in self._outcomes.values())
         return Results(
             tuple(rows), ("program", *(axis.name for axis in self._axes)), self._computed, failures

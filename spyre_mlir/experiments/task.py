@@ -8,13 +8,13 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import io
 import json
 import random
 import re
 import sys
-import sysconfig
 import threading
 import time
 import warnings
@@ -195,10 +195,21 @@ def _parsed_reference(reference: str) -> tuple[str, str, list[Any], dict[str, An
 # Files are read, not run. Files of Python and of installed packages do not count, except for the package of the
 # function. Files that are not Python, such as weights, do not count either.
 
-#: Folders of Python and of installed packages, whose files do not count.
-_INSTALLED = tuple(
-    {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+
+@functools.cache
+def _installed(top: str) -> tuple[Path, ...]:
+    """Return the folders in which distributions with a top-level name are installed; none for editable ones."""
+    names = importlib.metadata.packages_distributions().get(top, [])
+    distributions = [importlib.metadata.distribution(name) for name in names]
+    return tuple(
+        Path(str(each.locate_file(""))).resolve() for each in distributions if not _is_editable(each)
+    )
+
+
+def _is_editable(distribution: importlib.metadata.Distribution) -> bool:
+    """Return whether a distribution is installed from a folder of sources (PEP 610)."""
+    text = distribution.read_text("direct_url.json")
+    return text is not None and bool(json.loads(text).get("dir_info", {}).get("editable"))
 
 
 def module_file(name: str) -> Path | None:
@@ -233,7 +244,10 @@ def source_digest(root: str) -> str:
         top = module.partition(".")[0]
         if module in sources or file is None or top == "spyre_mlir":
             continue
-        if top != root.partition(".")[0] and any(map(file.resolve().is_relative_to, _INSTALLED)):
+        is_installed = top in sys.stdlib_module_names or any(
+            map(file.resolve().is_relative_to, _installed(top))
+        )
+        if top != root.partition(".")[0] and is_installed:
             continue
         sources[module] = file.read_bytes()
         parent = module.rpartition(".")[0]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.core_ownership import Divided
@@ -28,7 +28,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import package_digest
 from spyre_mlir.driver.program_figures import host_share
 from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
-from spyre_mlir.experiments.results import imported
+from spyre_mlir.experiments.results import imported, written_figure
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import write_text
 from spyre_mlir.layout_search.minimum_cost import Problem
@@ -41,6 +41,9 @@ from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import blocked_dims
 from spyre_mlir.target.ops import DEVICE_OPS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The space of a tuning: the alternatives to the default plan of a program, as plain data.
 #
@@ -327,6 +330,7 @@ class Tuned:
         trials: The number of trials.
         changes: The choices that differ from the default; each of them improves the objective.
         refused: The reasons why points were rejected, with the number of points.
+        study: The trials with values as a study of Optuna, for its plots.
     """
 
     best: Program
@@ -338,6 +342,41 @@ class Tuned:
     trials: int
     changes: tuple[TuningChange, ...]
     refused: Mapping[str, int]
+    study: Any = field(repr=False, compare=False)
+
+    def plot(self, kind: Literal["history", "importance"], path: str | Path | None = None) -> Figure:
+        """Draw a plot of Optuna with matplotlib.
+
+        Args:
+            kind: "history": the objective of each trial, and the best so far; "importance": the parameters that decide
+                the objective, by Optuna's PED-ANOVA.
+            path: A file to write the plot to.
+
+        Raises:
+            CompileError: A package is missing, or the file cannot be written.
+        """
+        if kind not in ("history", "importance"):
+            raise CompileError(f"A tuning has the plots history and importance, not '{kind}'.")
+        optuna = imported("optuna", "tune")
+        draw = imported("optuna.visualization.matplotlib", "experiments")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            if kind == "history":
+                axes = draw.plot_optimization_history(self.study, target_name=self.objective)
+            else:
+                # Without a trial that changes a parameter, the plot is empty.
+                varied, found = _varied(self.study), dict[str, float]()
+                if varied:
+                    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+                    found = optuna.importance.get_param_importances(
+                        self.study, evaluator=evaluator, params=varied
+                    )
+                axes = imported("matplotlib.figure", "experiments").Figure(layout="constrained").add_subplot()
+                shown = list(found.items())[:_MOST_PARAMETERS][::-1]
+                axes.barh([name for name, _ in shown], [value for _, value in shown])
+                axes.set_xlabel(f"importance for {self.objective}")
+        figure = axes.figure
+        return figure if path is None else written_figure(figure, path)
 
     @property
     def gain(self) -> float:
@@ -554,7 +593,8 @@ class _Search:
         best = _checked(self.task.compiled(options, plan)) if point else default
         plan, options = self._replayed(best, options, plan)
         return Tuned(
-            best, plan, options, self.task.objective_name, default_value, value, len(self.outcomes), changes, refused
+            best, plan, options, self.task.objective_name, default_value, value, len(self.outcomes), changes, refused,
+            self.store.completed(),
         )  # fmt: skip
 
     def _needed(self, point: Point) -> Point:
@@ -603,6 +643,9 @@ def _without(point: Point, name: str) -> Point:
 #: The value of a parameter at its default.
 _DEFAULT = "default"
 _REASON, _POINT = "reason", "point"
+
+#: Maximum number of parameters in a plot of importances.
+_MOST_PARAMETERS = 12
 
 
 class TrialStore:
@@ -661,6 +704,12 @@ class TrialStore:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(seed=seed % (1 << 32), multivariate=True, n_startup_trials=1)
+        params = self.completed(sampler).ask(self._distributions).params
+        return {parameter: int(number) for parameter, number in params.items() if number != _DEFAULT}
+
+    def completed(self, sampler: Any = None) -> Any:
+        """Return a study in memory of the trials with values, each with all parameters."""
+        optuna = self._optuna
         study = optuna.create_study(sampler=sampler)
         study.add_trials(
             [
@@ -676,8 +725,16 @@ class TrialStore:
                 if tried.value is not None
             ]
         )
-        params = study.ask(self._distributions).params
-        return {parameter: int(number) for parameter, number in params.items() if number != _DEFAULT}
+        return study
+
+
+def _varied(study: Any) -> list[str]:
+    """Return the parameters that have two values in the trials of a study."""
+    values: dict[str, set[str]] = {}
+    for trial in study.trials:
+        for name, value in trial.params.items():
+            values.setdefault(name, set()).add(value)
+    return [name for name, found in values.items() if len(found) > 1]
 
 
 # The order in which a tuning tries the points of a space, as a function of the seed and of the trials so far.

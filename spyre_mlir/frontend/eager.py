@@ -532,7 +532,7 @@ def bind_tensors(
     """
     device = next(value.device for value in operands.values() if isinstance(value, Tensor))
     unsigned = [name for name, value in operands.items() if getattr(value, "dtype", None) == torch.uint8]
-    if unsigned and any(result.host_dtype == "int8" for result in results):
+    if unsigned and any(result.host_dtype == "int8" and not result.is_unsigned for result in results):
         raise CompileError(
             f"The input '{unsigned[0]}' is uint8, but a program without its model has integers without signs: give "
             "'view(torch.int8)' of the tensor, and view the results as the type that they have."
@@ -543,7 +543,8 @@ def bind_tensors(
     }
 
     def tensors(outputs: Sequence[NDArray[Any]]) -> list[Tensor]:
-        pairs = zip(outputs, results, strict=True)
-        return [to_tensor(output, getattr(torch, result.host_dtype)).to(device) for output, result in pairs]
+        types = ("uint8" if result.is_unsigned else result.host_dtype for result in results)
+        pairs = zip(outputs, types, strict=True)
+        return [to_tensor(output, getattr(torch, dtype)).to(device) for output, dtype in pairs]
 
     return arrays, tensors

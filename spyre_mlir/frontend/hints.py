@@ -185,6 +185,7 @@ def spyre_hint(
     tiles: Mapping[str, int] | None = None,
     work_div: Mapping[str, int] | None = None,
     ignores_undeclared: bool = False,
+    **others: Any,
 ) -> contextlib.AbstractContextManager[None]:
     """Tile the operations inside a context in the code of a model, and divide them over cores.
 
@@ -193,13 +194,14 @@ def spyre_hint(
         work_div: For each named dim, the number of equal slices, which different cores compute. An operation with one
             of these dims is divided along them only. An inner context replaces the number of an outer context.
         ignores_undeclared: Whether names that are not declared have no effect, as in torch-spyre, or are errors.
+        **others: Values for user-defined passes, which ``hint_values`` reads at every level. The compiler ignores them,
+            and a remark names each key.
     """
     for option, counts in (("tiles", tiles), ("work_div", work_div)):
         if counts is not None and not isinstance(counts, Mapping):
             _refuse_counts(option, kind_of(counts))
-    annotation = annotate(
-        {_new_annotation_key(): (dict(tiles or {}), dict(work_div or {}), ignores_undeclared)}
-    )
+    counts = dict(tiles or {}), dict(work_div or {}), ignores_undeclared
+    annotation = annotate({_new_annotation_key(): counts, **others})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
 

@@ -21,6 +21,7 @@ from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.argument_layouts import lay_out
 from spyre_mlir.driver.build import Built
+from spyre_mlir.driver.checking import ModuleComparisons
 from spyre_mlir.driver.compilation import (
     CompileOptions,
     Inputs,
@@ -45,6 +46,7 @@ from spyre_mlir.frontend.dynamic_inputs import (
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.meta_tensors import stand_ins
+from spyre_mlir.frontend.module_comparison import module_comparisons
 from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.frontend.sharded_models import is_sharded, is_simulated, localized, place_of
@@ -72,6 +74,10 @@ class ModelTrials(Trials):
     @property
     def inputs_on_device(self) -> frozenset[int]:
         return places_on_device(self.inputs())
+
+    def compared(self, model: Any, inputs: Sequence[Any], numerics: str) -> ModuleComparisons:
+        compile_model = partial(self.compile, **self.options)
+        return module_comparisons(model, inputs, numerics, compile_model)
 
     def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
         inputs = self.inputs()

@@ -7,14 +7,16 @@ supported upstream, and numbers the files of a pipeline consecutively although e
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.files import write_text
+from spyre_mlir.files import read_text, write_text
+from spyre_mlir.loading import loaded_files
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
@@ -266,9 +268,10 @@ def _in_form(text: str, form: AsmForm, operation: ir.Operation) -> str:
 # }
 # #-}
 
-_KEY, _END = "mlir_reproducer", "#-}\n"
+_KEY, _FILES, _END = "mlir_reproducer", "spyre_files", "#-}\n"
 _RESOURCE = re.compile(rf'\b{_KEY}: *\{{((?:"(?:[^"\\]|\\.)*"|[^"{{}}])*)\}}')
 _PIPELINE = re.compile(r'\bpipeline: *"((?:[^"\\]|\\.)*)"')
+_EMBEDDED = re.compile(rf'\b{_FILES}: *\{{\s*json: *"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 
 #: Bytes at the end of a file that are searched for a reproducer's resource before the file is overwritten.
@@ -277,10 +280,19 @@ _TAIL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Reproducer:
-    """The settings of a reproducer that are stored with its module."""
+    """The settings of a reproducer that are stored with its module, and the text of local files by path."""
 
     pipeline: str
     verify_each: bool = True
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, verify_each: bool) -> Reproducer:
+        """Return the reproducer of a pipeline, with the files of ``--load`` and the files that options name."""
+        python = {Path(path).name: read_text(path) for path in loaded_files()}
+        values = [value for step in pipeline.steps if step.ours for value in vars(step.ours).values()]
+        named = [value for value in values if isinstance(value, str) and value and Path(value).is_file()]
+        return cls(str(pipeline), verify_each, python | {path: read_text(path) for path in named})
 
     @classmethod
     def parse(cls, text: str, source: str) -> Reproducer:
@@ -290,24 +302,37 @@ class Reproducer:
         if not resource or not pipeline:
             text = f"The text has no resource '{_KEY}', which --mlir-pass-pipeline-crash-reproducer writes."
             raise CompileError(text, f"{source}:1:1")
-        unescaped = _ESCAPE.sub(
-            lambda match: chr(int(match[1], 16)) if len(match[1]) == 2 else match[1], pipeline[1]
-        )
-        return cls(unescaped, not re.search(r"verify_each: *false", resource[1]))
+        embedded = _EMBEDDED.search(text)
+        files = json.loads(_unescaped(embedded[1])) if embedded else {}
+        return cls(_unescaped(pipeline[1]), not re.search(r"verify_each: *false", resource[1]), files)
 
     def text(self, operation: ir.Operation) -> str:
         """Return the text of a module with the resource."""
-        pipeline = self.pipeline.replace("\\", r"\\").replace('"', r"\"")
+        pipeline = _escaped(self.pipeline)
         verify = str(self.verify_each).lower()
         fields = (
             f'      pipeline: "{pipeline}",\n      disable_threading: true,\n      verify_each: {verify}\n'
         )
-        resource = f"  external_resources: {{\n    {_KEY}: {{\n{fields}    }}\n  }}\n"
+        # A second resource, because mlir-opt refuses unknown keys in the first.
+        embedded = (
+            f'    }},\n    {_FILES}: {{\n      json: "{_escaped(json.dumps(self.files))}"\n'
+            if self.files
+            else ""
+        )
+        resource = f"  external_resources: {{\n    {_KEY}: {{\n{fields}{embedded}    }}\n  }}\n"
         asm = AsmForm(debug_info=True).text(operation)
         # A file has a single resource section, which may already contain large constants of the module.
         if asm.endswith(_END):
             return f"{asm[: -len(_END)].rstrip()},\n{resource}{_END}"
         return f"{asm}\n{{-#\n{resource}{_END}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if len(match[1]) == 2 else match[1], text)
 
 
 class CrashReproducer(Observer):
@@ -335,8 +360,8 @@ class CrashReproducer(Observer):
                         raise CompileError(
                             f"The file '{path}' is not a reproducer; name a file that may be overwritten."
                         )
-        pipeline = str(Pipeline((step,)) if self._is_local else self._pipeline)
-        write_text(self.path, Reproducer(pipeline, self._verify_each).text(operation))
+        pipeline = Pipeline((step,)) if self._is_local else self._pipeline
+        write_text(self.path, Reproducer.of(pipeline, self._verify_each).text(operation))
         self._is_written = True
 
     def finish(self, has_failed: bool) -> bool:

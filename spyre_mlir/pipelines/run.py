@@ -24,7 +24,7 @@ from spyre_mlir.diagnostics import compile_error, error_at, of_remark
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
 from spyre_mlir.errors import AlgorithmError, CompileError
-from spyre_mlir.faults import FaultPlace, faults_reported, note_place, note_user
+from spyre_mlir.faults import TRIAL, FaultPlace, faults_reported, note_place, note_user
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass, Pass, Refusal, is_ours
@@ -601,10 +601,16 @@ def _failure(step: Pass | PipelineStep | None, module: ir.Module) -> CompileErro
         with scope(step.name):
             execute(step, module)
     # A refusal is a result of the evaluation; an error in a user-defined algorithm is not.
-    except AlgorithmError:
+    except AlgorithmError as error:
+        if TRIAL not in error.message:
+            error.message = f"{error.message.removesuffix('.')} ({TRIAL} '{step.name}')."
         raise
     except CompileError as error:
         return error
+    except Exception as error:
+        # The pass runner adds the pass that makes the trial.
+        error.add_note(f"{TRIAL} '{step.name}'")
+        raise
     return None
 
 

@@ -104,7 +104,8 @@ def no_option(name: str, option: str) -> str:
 
 def require(name: str, ours: tuple[str, ...]) -> None:
     """Raise ``CompileError`` for a pass that does not exist."""
-    if name not in ours and not exists(name):
+    # A name with a brace or a comma would be a text of several passes.
+    if name not in ours and not (re.fullmatch(r"[\w.-]+", name) and exists(name)):
         raise CompileError(no_pass(name, ours))
 
 

@@ -124,7 +124,7 @@ class Ink {
 
   box(kind, x, y, width, height, fill = null) {
     const place = {x: x.toFixed(2), y: y.toFixed(2), width: Math.max(width, 0.5).toFixed(2), height: height.toFixed(2)};
-    this.add("rect", fill === null ? {class: kind, ...place} : {class: kind, ...place, fill});
+    return this.add("rect", fill === null ? {class: kind, ...place} : {class: kind, ...place, fill});
   }
 
   path(kind, d) {

@@ -18,6 +18,8 @@ class Graph {
     this.frame.addEventListener("pointerdown", (event) => this.press(event));
     this.frame.addEventListener("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointerleave"]) this.frame.addEventListener(name, () => { this.drag = null; });
+    this.colour = box.querySelector("select");
+    this.colour.addEventListener("change", () => this.draw());
     const [search, found] = [box.querySelector("input"), box.querySelector(".matches")];
     search.addEventListener("input", () => { this.hits = null; this.find(search.value, found, 0); });
     search.addEventListener("keydown", (event) => {
@@ -146,9 +148,12 @@ class Graph {
       class: `node ${isModule ? "module" : "operation"}`, role: "treeitem", "aria-level": level, tabindex: -1, "data-key": this.keyOf(node),
       ...state,
     }, told);
-    const fill = isModule ? null : data.fills[operation.category];
-    inner.box("shape", left, top, width, height, fill);
-    const kind = isModule ? "name" : "inside", room = (text, used) => fitting(text, width - 16 - used, 8.2);
+    const part = node.isOpen ? null : this.partOf(node, operation), isDark = part !== null || !isModule;
+    const fill = part === null ? (isModule ? null : data.fills[operation.category]) : `hsl(22,90%,${Math.round(96 - 46 * part)}%)`;
+    const shape = inner.box("shape", left, top, width, height, null);
+    // A style, because the style sheet of the page has a fill for modules.
+    if (fill) shape.style.fill = fill;
+    const kind = isDark ? "inside" : "name", room = (text, used) => fitting(text, width - 16 - used, 8.2);
     if (isModule && node.isOpen) {
       inner.text(left + 8, top + 17, room(`▾ ${titleOf(node)}`, share.length * LETTER), kind);
       inner.text(left + width - 8, top + 17, share, "label", "end");
@@ -156,11 +161,35 @@ class Graph {
       const times = operation && operation.iterations ? ` x ${digits(operation.runs)}` : "";
       inner.text(left + 8, top + 16, room(isModule ? `▸ ${titleOf(node)}` : `${node.position} ${node.name}${times}`, 0), kind);
       const below = isModule ? `${plural(node.count, "operation")}` : node.shape;
-      inner.text(left + 8, top + 31, room(below, share.length * LETTER), isModule ? "label" : "inside");
-      inner.text(left + width - 8, top + 31, share, isModule ? "label" : "inside", "end");
+      inner.text(left + 8, top + 31, room(below, share.length * LETTER), isDark ? "inside" : "label");
+      inner.text(left + width - 8, top + 31, share, isDark ? "inside" : "label", "end");
       inner.box("part", left, top + height - 4, width * node.ps / total, 4);
     }
     if (node.isOpen) this.paint(ink, box, left, top, level + 1);
+  }
+
+  // The part, 0 to 1, of the time, of the bytes or of the allowed error that colours a closed box; null for the kind.
+  partOf(node, operation) {
+    const {root} = this.tree, errors = this.page.errors;
+    const error = () => errors[operation ? operation.module : node.path] ?? errors[node.path];
+    const of = {time: () => node.ps / (root.ps || 1), bytes: () => node.bytes / (root.bytes || 1), error}[this.colour.value];
+    const part = of ? of() : undefined;
+    return part === undefined ? null : Math.sqrt(clamp(part, 0, 1));
+  }
+
+  // Write the picture to a file, with the styles that the page gives it.
+  save() {
+    const copy = this.svg.cloneNode(true), styles = ["fill", "stroke", "stroke-width", "font-size", "font-family", "font-weight"];
+    const [from, to] = [all(this.svg, "*"), all(copy, "*")];
+    from.forEach((each, at) => {
+      const computed = getComputedStyle(each);
+      for (const name of styles) to[at].style.setProperty(name, computed.getPropertyValue(name));
+    });
+    copy.style.background = getComputedStyle(document.body).backgroundColor;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], {type: "image/svg+xml"}));
+    link.download = "graph.svg";
+    link.click();
   }
 
   toldBuffer(number, writer) {
@@ -250,7 +279,7 @@ class Graph {
 
   act(what) {
     const acts = {
-      in: () => this.zoom(1.25), out: () => this.zoom(0.8), level: () => this.tree.openLevel(), close: () => this.tree.closeAll(),
+      save: () => this.save(), in: () => this.zoom(1.25), out: () => this.zoom(0.8), level: () => this.tree.openLevel(), close: () => this.tree.closeAll(),
       all: () => this.zoom(Math.min(this.frame.clientWidth / this.size.width, this.frame.clientHeight / this.size.height, 1) / this.scale),
     };
     acts[what]();

@@ -372,8 +372,11 @@ def map_sentences(map_: LxMap) -> tuple[str, str]:
 
 
 def writer_text(map_: LxMap, writer: int | None) -> str:
-    """Format the operation that writes a buffer, with its step."""
-    return "never written" if writer is None else f"{map_.steps[writer].opcode} (step {writer})"
+    """Format the operation that writes a buffer, with its step and its module."""
+    if writer is None:
+        return "never written"
+    step = map_.steps[writer]
+    return f"{step.opcode} (step {writer}{f' in {step.module}' if step.module else ''})"
 
 
 #: Pixels: a line of text, the plot, and the distance of two labels.

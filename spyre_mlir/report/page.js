@@ -4,12 +4,12 @@
 const data = JSON.parse(find("data").textContent);
 const operations = rowsOf(data, data.operations, data.fields.operation);
 operations.forEach((each, position) => Object.assign(each, {
-  position, title: `step ${position}: ${each.opcode}`, operands: rowsOf(data, each.operands, data.fields.operand),
+  position, title: `step ${position}: ${each.opcode}${each.module && ` in ${each.module}`}`, operands: rowsOf(data, each.operands, data.fields.operand),
 }));
 
 const page = {
   operations,
-  buffers: rowsOf(data, data.buffers, data.fields.buffer),
+  errors: data.errors, buffers: rowsOf(data, data.buffers, data.fields.buffer),
   core: 0,
   operation: null, // the position of the operation in the pane
   tree: null, // the modules

@@ -7,14 +7,20 @@ It is also XML, so that tools can read it; without its script it has the numbers
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 import re
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle, Design
 from spyre_mlir.records import dataclass
+from spyre_mlir.remarks import Remark
 from spyre_mlir.report import html, lx_map
 from spyre_mlir.report.findings import finding_list
 from spyre_mlir.report.lx_map import FILLS
@@ -22,10 +28,11 @@ from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.page_data import json_text, page_data, remark_steps
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.target.target import Target
-from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.events import PARTS, Shares
 from spyre_mlir.timeline.of_design import ranges_text
 from spyre_mlir.timeline.roofline import Roofline
 from spyre_mlir.timeline.timeline import busiest
+from spyre_mlir.version import VERSION
 
 # Pictures: frame of the graph, divisions, ring, roofline, times of passes.
 
@@ -49,6 +56,8 @@ def _graph(facts: ProgramFacts) -> str:
         return _NO_OPERATION
     buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
     keys = "arrow keys go and open, Enter opens, plus and minus zoom"
+    choices = ["kind", "time", "bytes", *(["error"] if facts.errors else [])]
+    options = "".join(f"<option>{choice}</option>" for choice in choices)
     colours = html.legend_line([*FILLS.items(), *((f"line: {name}", colour) for name, colour in _MEMORIES)])
     return "\n".join(
         [
@@ -59,7 +68,9 @@ def _graph(facts: ProgramFacts) -> str:
             colours,
             '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
             '</p></noscript><p class="tools scripted" hidden="hidden">',
-            f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
+            f'{buttons}<button type="button" data-do="save">save as SVG</button>'
+            f"<label>Colour by <select>{options}</select></label>",
+            ' <label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
             f'<div class="picture"><svg xmlns="http://www.w3.org/2000/svg" role="tree" aria-label="Modules: {keys}">'
             "</svg></div></div>",
         ]
@@ -149,7 +160,7 @@ def _division(facts: ProgramFacts) -> str:
     for operation in facts.operations:
         if (number := of_operation.get(operation.position)) is not None:
             chosen = ' selected="selected"' if operation is shown else ""
-            name = escape(f"{operation.position}: {operation.opcode}")
+            name = escape(operation.name.removeprefix("step "))
             options += (
                 f'<option value="{operation.position}" data-division="{number}"{chosen}>{name}</option>'
             )
@@ -157,7 +168,7 @@ def _division(facts: ProgramFacts) -> str:
     lines = [
         "<p>A cell is a part of the result, along the two dims with the most slices; colour and numbers show the cores"
         " that own the cell; the cells of the chosen core have a bold frame."
-        f" The initial operation, step {shown.position}, {escape(shown.opcode)}, takes the most time.</p>",
+        f" The initial operation, {escape(shown.name)}, takes the most time.</p>",
         '<p class="tools scripted" hidden="hidden">',
         f'<label>Operation <select id="divided">{options}</select></label>',
         f" {html.count(left_out, 'operation')} omitted." if left_out else "",
@@ -372,7 +383,27 @@ def _summary(facts: ProgramFacts) -> str:
             for name, value, meaning in cards
         )
         lists.append(f'<dl class="{kind}">\n{inside}\n</dl>')
+        if kind == "figures" and facts.timeline.shares.total:
+            lists.append(_bound_bar(facts.timeline.shares))
     return "\n".join(lists)
+
+
+#: Colours of the parts of the time, by limiting resource.
+_PART_FILLS = {"memory": "#2171b5", "compute": "#238b45", "ring": "#6a51a3", "overhead": "#a3a3a3"}
+
+
+def _bound_bar(shares: Shares) -> str:
+    """Return one bar of the time, divided by what bounds it, with a legend."""
+    parts = sorted(
+        ((part, getattr(shares, part) / shares.total) for part in PARTS), key=lambda part: -part[1]
+    )
+    bars = "".join(
+        f'<span style="width:{100 * share:.2f}%;background:{_PART_FILLS[part]}"></span>'
+        for part, share in parts
+    )
+    words = ", ".join(f"{part} {share:.0%}" for part, share in parts)
+    names = html.legend_line((f"bound by {part} {share:.0%}", _PART_FILLS[part]) for part, share in parts)
+    return f'<div class="bound" role="img" aria-label="time bound by {words}">{bars}</div>{names}'
 
 
 def _figures(facts: ProgramFacts) -> Iterator[_Card]:
@@ -601,6 +632,24 @@ def _operations(facts: ProgramFacts) -> str:
     return note + html.listing("operations-table", columns, shown, anchors, width=1400)
 
 
+def _kinds(facts: ProgramFacts) -> str:
+    """Return the table of operations by opcode, shape and format."""
+    total = max(facts.timeline.shares.total, 1)
+    columns = (
+        html.Column("operation", 16, lambda kind: kind.opcode),
+        html.Column("shape", 24, lambda kind: kind.shape),
+        html.Column("dtype", 8, lambda kind: kind.dtype),
+        html.Column("count", 7, lambda kind: kind.runs, is_number=True),
+        html.Column("total (µs)", 9, lambda kind: kind.microseconds, is_number=True, order="descending"),
+        html.Column("mean (µs)", 9, lambda kind: kind.microseconds / kind.runs, is_number=True),
+        html.Column("share (%)", 7, lambda kind: f"{100 * kind.shares.total / total:.1f}", is_number=True),
+        html.Column("bound by", 8, lambda kind: kind.shares.bound_by),
+        html.Column("modules", 12, lambda kind: kind.modules),
+    )
+    note = "<p>Operations of equal opcode, shape and format, equal layers together. Count is the number of runs.</p>\n"
+    return note + html.listing("kinds-table", columns, facts.kinds[:_MOST], width=1000)
+
+
 def _provenance(facts: ProgramFacts) -> str:
     """Return three lists that the script fills, and below them the bundle's data about the chosen operation."""
     # Every bundle has the program text as a level.
@@ -629,23 +678,31 @@ def _remarks(facts: ProgramFacts) -> str:
     """Return the table of remarks, or a sentence for a folder without remarks."""
     if not facts.remarks:
         return "<p>There are no decisions: the folder has no remarks.jsonl, or no pass made a decision.</p>"
-    shown, left_out = facts.remarks[:_MOST], len(facts.remarks) - _MOST
+    # Equal decisions, as of equal layers, are one row; the key has no place.
+    groups: dict[tuple[Any, ...], tuple[Remark, list[int], list[int]]] = {}
+    for remark, steps in zip(facts.remarks, remark_steps(facts), strict=True):
+        key = remark.pass_name, remark.kind, remark.op_name, remark.reason, remark.before, remark.after
+        _, counts, positions = groups.setdefault(key, (remark, [], []))
+        counts.append(1)
+        positions += [step for step in steps if step not in positions]
+    items, left_out = list(groups.values())[:_MOST], len(groups) - _MOST
 
     def cost(number: int | None) -> str:
         return "" if number is None else f"{number:,}"
 
-    # Each item is a remark and its steps.
+    # Each item is a remark, its repetitions and their steps.
     columns = (
-        html.Column("pass", 15, lambda item: item[0].pass_name),
+        html.Column("pass", 14, lambda item: item[0].pass_name),
         html.Column("decision", 8, lambda item: item[0].kind),
         html.Column("operation", 10, lambda item: item[0].op_name),
-        html.Column("reason", 34, lambda item: item[0].reason),
-        html.Column("before", 7.5, lambda item: cost(item[0].before), is_number=True),
-        html.Column("after", 7.5, lambda item: cost(item[0].after), is_number=True),
-        html.Column("steps", 8, lambda item: html.Steps(item[1])),
+        html.Column("reason", 31, lambda item: item[0].reason),
+        html.Column("count", 5, lambda item: len(item[1]), is_number=True),
+        html.Column("before", 7, lambda item: cost(item[0].before), is_number=True),
+        html.Column("after", 7, lambda item: cost(item[0].after), is_number=True),
+        html.Column("steps", 8, lambda item: html.Steps(tuple(item[2]))),
         html.Column("source", 10, lambda item: item[0].op_location.rpartition("/")[2]),
     )
-    items = zip(shown, remark_steps(facts), strict=False)
+    shown = [remark for remark, *_ in items]
     passes = dict.fromkeys(remark.pass_name for remark in shown)
     options = "".join(f"<option>{escape(name)}</option>" for name in passes)
     chooser = f'<label>Pass <select><option value="">all</option>{options}</select></label> '
@@ -674,6 +731,7 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
     ("timeline", "Timeline", _timeline),
     ("ring", "Ring", _ring),
     ("roofline", "Roofline", _roofline),
+    ("kinds", "Kinds of operations", _kinds),
     ("operations", "Operations", _operations),
     ("provenance", "Provenance", _provenance),
     ("remarks", "Remarks", _remarks),
@@ -714,6 +772,7 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
         "findings": facts.findings,
         "modules": any(operation.module for operation in facts.operations),
         "provenance": facts.operations,
+        "kinds": facts.operations,
         "passes": facts.passes,
         "ring": facts.timeline.links,
     }
@@ -726,6 +785,36 @@ def lx_page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     return _page(
         lx_map.title_of(name), facts, bundle, [panel for panel in PANELS if panel[0] in ("lx", "operations")]
     )
+
+
+def made_text(facts: ProgramFacts, bundle: Bundle) -> str:
+    """Return what made a program: versions of compiler and source, device, cores, options, and the date of the page."""
+    made, target = bundle.manifest.made, bundle.target
+    changed = ", ".join(
+        f"{section}.{name}" for section, values in target.differences().items() for name in values
+    )
+    source = next((operation.origin.file for operation in facts.operations if operation.origin.file), "")
+    commit = _commit(Path(source).parent) if source else ""
+    parts = (
+        f"spyre-mlir {made.get('version', VERSION)}",
+        f"packaged device file{f' with other {changed}' if changed else ''}",
+        html.count(target.device_cores, "core"),
+        f"options {made['options']}" if "options" in made else "default options" if made else "",
+        time.strftime("%Y-%m-%d", time.gmtime(float(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))),
+        f"source at commit {commit}" if commit else "",
+    )
+    return " · ".join(filter(None, parts))
+
+
+@functools.cache
+def _commit(folder: Path) -> str:
+    """Return the short hash of the commit that is checked out in a folder; empty outside of a repository of git."""
+    try:
+        command = ["git", "rev-parse", "--short", "HEAD"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tuple[str, str, Panel]]) -> str:
@@ -742,7 +831,7 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
     close = '<form method="dialog"><button>close</button></form>'
     scripts = "\n".join(_NO_CODE.sub("", html.resource(name)) for name in _SCRIPTS)
     parts = [
-        f"<header><h1>{escape(title)}</h1>",
+        f'<header><h1>{escape(title)}</h1><p class="made">{escape(made_text(facts, bundle))}</p>',
         f'<nav aria-label="Panels">{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?'
         "</button></nav></header>",
         "<main>",

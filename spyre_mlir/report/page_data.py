@@ -143,12 +143,24 @@ class _Writer:
                 for buffer in facts.buffers
             ],
             "modules": [self._row(MODULE, row) for row in module_rows_of(facts.operations)],
+            "errors": self._errors(),
             "levels": self._levels(),
             "sources": list(self.sources.items()),
             "timeline": self._timeline(),
             "lx": self._lx(facts.map),
             "texts": list(self.texts),
         }
+
+    def _errors(self) -> dict[str, float]:
+        """Return the errors by module, and by the label of equal modules the largest of them."""
+        errors = dict(self.facts.errors)
+        waiting = [root] if errors and (root := module_tree(self.facts.operations)) else []
+        while waiting:
+            node = waiting.pop()
+            if known := [self.facts.errors[path] for path in node.paths if path in self.facts.errors]:
+                errors[node.label] = max(known)
+            waiting.extend(node.children)
+        return errors
 
     def _text(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))

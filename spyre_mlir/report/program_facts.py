@@ -23,7 +23,7 @@ from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count
 from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Execution, Timeline, timeline_of
-from spyre_mlir.timeline.events import OVERLAPPED
+from spyre_mlir.timeline.events import OVERLAPPED, Shares
 from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.timeline.roofline import Rates, Roofline, of_execution, of_program, rates
 from spyre_mlir.timeline.timeline import busiest
@@ -99,7 +99,37 @@ class Operation(MapStep):
     @property
     def name(self) -> str:
         """Name of the operation in texts."""
-        return f"step {self.position}: {self.opcode}"
+        return f"step {self.position}: {self.opcode}{f' in {self.module}' if self.module else ''}"
+
+
+@dataclass(frozen=True)
+class OperationKind:
+    """Operations of one opcode, shape and format, in any layer; times are sums of their parts of the timeline."""
+
+    opcode: str
+    shape: str
+    dtype: str
+    operations: tuple[Operation, ...]
+
+    @functools.cached_property
+    def shares(self) -> Shares:
+        return functools.reduce(Shares.plus, (each.execution.shares for each in self.operations), Shares())
+
+    @property
+    def runs(self) -> int:
+        """Number of runs, loops included."""
+        return sum(operation.runs for operation in self.operations)
+
+    @property
+    def microseconds(self) -> float:
+        """Time of all runs."""
+        return self.shares.total / 1e6
+
+    @property
+    def modules(self) -> str:
+        """The modules of its operations; their number if they differ."""
+        modules = dict.fromkeys(operation.module for operation in self.operations if operation.module)
+        return count(len(modules), "module") if len(modules) > 1 else next(iter(modules), "")
 
 
 @dataclass(frozen=True)
@@ -131,6 +161,8 @@ class ProgramFacts:
     rates: Rates
     findings: tuple[ProgramFinding, ...] = ()
     levels: Levels = field(default_factory=dict)
+    #: By module, the largest error of its result over the allowed error (``Program.compare``).
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     @functools.cached_property
     def roofline(self) -> Roofline:
@@ -160,6 +192,15 @@ class ProgramFacts:
     def opcodes(self) -> list[tuple[str, int]]:
         """Return the number of operations by opcode, the most frequent first."""
         return Counter(operation.opcode for operation in self.operations).most_common()
+
+    @functools.cached_property
+    def kinds(self) -> list[OperationKind]:
+        """The operations by opcode, shape and format, those with the most time first."""
+        groups: dict[tuple[str, str, str], list[Operation]] = {}
+        for operation in self.operations:
+            groups.setdefault((operation.opcode, operation.shape, operation.dtype), []).append(operation)
+        kinds = [OperationKind(*key, tuple(operations)) for key, operations in groups.items()]
+        return sorted(kinds, key=lambda kind: -kind.shares.total)
 
     @property
     def ring_text(self) -> str:

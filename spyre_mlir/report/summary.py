@@ -15,8 +15,9 @@ from spyre_mlir.report.findings import ProgramFinding, finding_rows
 from spyre_mlir.report.html import bytes_text, count
 from spyre_mlir.report.lx_map import LxMap, iterations_text
 from spyre_mlir.report.modules import module_lines
-from spyre_mlir.report.program_facts import Operation, ProgramFacts
+from spyre_mlir.report.program_facts import Operation, OperationKind, ProgramFacts
 from spyre_mlir.simulator.run_outcome import Statistics
+from spyre_mlir.tables import aligned
 from spyre_mlir.timeline.events import OVERLAPPED, PARTS
 from spyre_mlir.timeline.timeline import Timeline
 
@@ -26,7 +27,7 @@ Row = tuple[str, str]
 WIDTH = 80
 #: Maximum number of named opcodes, kinds of decisions (most frequent first) and passes (slowest first).
 MOST_NAMED = 6
-SLOWEST = 5
+SLOWEST = 3
 
 
 def summarize(
@@ -162,7 +163,8 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
     if largest.writer is not None:
         step = map_.steps[largest.writer]
         source = f" at {step.source.rpartition('/')[2]}" if step.source else ""
-        writer = f"step {step.position}, {step.opcode}{source}, "
+        module = f" in {step.module}" if step.module else ""
+        writer = f"step {step.position}, {step.opcode}{module}{source}, "
     why = f": {largest.reasons[0]}" if largest.reasons else ""
     yield from _wrapped(
         "", f"the most: {largest.name} of {writer}{_bytes(largest.traffic)}{why}", indent="  "
@@ -180,8 +182,35 @@ def _time(facts: ProgramFacts) -> Iterator[Row]:
     if shares.total:
         parts = Counter({part: getattr(shares, part) for part in PARTS}).most_common()
         yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
+        widths = [round(_BAR * sum(time for _, time in parts[:end]) / shares.total) for end in range(5)]
+        bar = "".join(part[0] * (widths[end + 1] - widths[end]) for end, (part, _) in enumerate(parts))
+        yield "", f"[{bar}]"
+        kinds = facts.kinds
+        cells = [_KIND_HEADS, *(_kind_cells(kind, shares.total) for kind in kinds[:_KINDS])]
+        lines = aligned(cells, "<<>>>>")
+        if others := kinds[_KINDS:]:
+            rest = sum(kind.shares.total for kind in others) / shares.total
+            lines.append(f"{count(len(others), 'other')}, {rest:.0%}")
+        yield from zip(("by kind", *[""] * len(lines)), lines, strict=False)
     if facts.timeline.links:
         yield from _wrapped("ring", facts.ring_text)
+
+
+#: Characters of the bar of limiting resources, number of kinds of operations in the table, and the heads of the table.
+_BAR, _KINDS, _KIND_HEADS = 60, 4, ("", "shape", "count", "share", "us", "us each")
+
+
+def _kind_cells(kind: OperationKind, total: int) -> tuple[str, ...]:
+    us = kind.microseconds
+    shape = kind.shape if len(kind.shape) <= 32 else kind.shape[:30] + ".."
+    return (
+        kind.opcode,
+        shape,
+        f"{kind.runs:,}",
+        f"{kind.shares.total / total:.0%}",
+        f"{us:,.1f}",
+        f"{us / kind.runs:,.2f}",
+    )
 
 
 def overlap_text(timelines: Sequence[Timeline]) -> str:

@@ -97,7 +97,8 @@ class Timeline {
     }
     const one = bar.first === bar.last && bar.name !== "repeated", operation = this.page.operations[bar.first];
     const several = bar.name === "repeated" ? `${digits(bar.bars)} times more` : plural(bar.bars, "bar");
-    const text = one ? operation.opcode : several;
+    const names = one ? [`${operation.module} ${operation.opcode}`.trim(), operation.opcode] : [several];
+    const text = names.find((each) => each.length * LETTER + 6 <= end - begin);
     // A bar with idle time is paler; texts inside are dark in both colour schemes.
     const grey = 235 - Math.round(72 * Math.min(bar.busy / Math.max(bar.end - bar.begin, 1), 1));
     const fill = one ? this.data.fills[operation.category] : `rgb(${grey} ${grey} ${grey})`;
@@ -105,7 +106,7 @@ class Timeline {
       class: "work", x: begin.toFixed(2), y, width: Math.max(end - begin, 0.8).toFixed(2), height: BAR, fill,
       "stroke-opacity": end - begin > 3 ? 1 : 0,
     });
-    if (text.length * LETTER + 6 <= end - begin) ink.text((begin + end) / 2, y + 14, text, "inside", "middle");
+    if (text) ink.text((begin + end) / 2, y + 14, text, "inside", "middle");
   }
 
   // Outline the bars of the open operation and the current item.

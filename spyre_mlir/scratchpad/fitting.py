@@ -259,7 +259,7 @@ def _areas(instance: Instance) -> NDArray[np.float64]:
 class OneOrderSolver(MemoryPlanSolver):
     """Place the buffers in the ``order`` of the class, by default the first uses, in gaps that ``policy`` chooses."""
 
-    most_buffers: ClassVar[int] = 20_000
+    most_buffers: ClassVar[int] = 100_000
     order: ClassVar[Callable[[Instance], Iterable[int]]] = staticmethod(by_first_use)
     policy: ClassVar[Policy] = staticmethod(lowest)
 

@@ -128,7 +128,7 @@ class ExactSolver(MemoryPlanSolver):
     buffers is simple; ``PortfolioSolver`` makes a better one.
     """
 
-    name: ClassVar[str] = "exact"
+    name: ClassVar[str] = "branch-and-bound"
     nodes: int = 2_000_000
 
     def place(self, instance: Instance) -> Placement:

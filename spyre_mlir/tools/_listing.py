@@ -6,10 +6,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from spyre_mlir import dialects as our_dialects
+from spyre_mlir import logs
 from spyre_mlir import passes as our_passes
 from spyre_mlir.algorithms import REGISTRIES, place_of_class
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, upstream
 from spyre_mlir.tables import aligned
@@ -92,3 +95,48 @@ def _upstream_dialects() -> str:
             notes = " ".join(str(note.message) for note in error.error_diagnostics[0].notes)
             return notes.partition("Available dialects: ")[2].partition(";")[0].strip()
     return ""
+
+
+def candidates(source: str, pipeline: SpyrePipeline, name: str) -> str:
+    """List the divisions, tilings and argument layouts of an operation, with the figures of the whole program.
+
+    ``name`` is a name of the plan file, such as ``exp.0``, or an opcode, which stands for its longest operation.
+    """
+    # On use: the other listings need no compilation.
+    from spyre_mlir.api import compile
+    from spyre_mlir.experiments.tuning import TuningSpace
+
+    chosen = pipeline.changed()
+    program = compile(source, cache=False, **chosen)
+    space = TuningSpace.of(program, **chosen)
+    known = [each for each in space.weights if each == name or each.rpartition(".")[0] == name]
+    if not known:
+        raise CompileError(f"The program has no operation '{name}'; it has {listed(space.weights, name)}.")
+    operation = max(known, key=lambda each: space.weights[each])
+    position = list(space.weights).index(operation)
+    read = program.facts().operations[position].buffers
+    rows: list[tuple[str, ...]] = [
+        ("choice", "HBM bytes", "us"),
+        (f"{operation}: as compiled", *_figures(program)),
+    ]
+    for parameter, values in space.parameters().items():
+        for number, value in enumerate(values):
+            is_tiling = parameter.startswith("tile ") and operation in value
+            of_argument = parameter.startswith("lay out ") and parameter.removeprefix("lay out ") in read
+            if not (is_tiling or of_argument or parameter == f"divide {operation}"):
+                continue
+            text = space.text(parameter, number)
+            logs.show_progress(f"candidates: {text}")
+            options, plan = space.call({parameter: number})
+            try:
+                figures = _figures(compile(source, plan=plan, cache=False, **{**chosen, **options}))
+            except CompileError as error:
+                figures = ("refused", error.message)
+            rows.append((text, *figures))
+    logs.clear_progress()
+    return "\n".join([*aligned(rows, "<>>"), ""])
+
+
+def _figures(program: Any) -> tuple[str, str]:
+    metrics = program.metrics()
+    return f"{metrics['hbm_read_bytes'] + metrics['hbm_written_bytes']:,}", f"{metrics['predicted_us']:,.2f}"

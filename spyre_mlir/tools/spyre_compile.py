@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; return 0 on success, 1 after a diagnostic on stderr or a failed check."""
     options = _parser().parse_args(argv)
-
+    if options.findings_budget is not None:
+        options.findings = options.findings_budget
     if options.report:
         from spyre_mlir.report.program_report import form_of
 
@@ -190,7 +191,7 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
 
     pipeline, fallback = _pipeline(options), not options.no_fallback
     layouts = _layouts(options.layout, pipeline.stick_outermost)
-    search = _search(source, options) if options.findings else None
+    search = _search(source, options) if options.findings is not False else None
     # The passes must run for data about them, whatever is in the cache.
     needs_passes = options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers
     programs = ProgramCache.open(pipeline, False if needs_passes else None)
@@ -345,6 +346,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--findings", action="store_true",
                         help="search for changes that make the program faster; this compiles "
                              "the program several times")  # fmt: skip
+    parser.add_argument("--findings-budget", type=_common.number(float, 0, 1e6), metavar="SECONDS",
+                        help="as --findings, but begin no trial after this time")  # fmt: skip
     _common.add_output(parser, "--remarks", "FILE", "write every decision of the compiler as a JSON line")
     _common.add_output(parser, "--metrics", "FILE.json", "write the figures of Program.metrics")
     _common.add_output(

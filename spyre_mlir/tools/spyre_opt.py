@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spyre_mlir import files
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from spyre_mlir.diagnostics import Diagnostic
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import Pipeline, Printing, Timing
-    from spyre_mlir.pipelines.printing import AsmForm, CrashReproducer
+    from spyre_mlir.pipelines.printing import AsmForm, CrashReproducer, Reproducer
     from spyre_mlir.remarks import Remark, Remarks
 
 
@@ -45,7 +46,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.list_passes is not None:
             return _print(_listing.passes(options.list_passes))
         return _print(_listing.plugins() if options.list_plugins else _listing.dialects())
+    if options.bisect or options.candidates:
+        return _of_pipeline(options)
     return _optimize(options, [flag for action in parser._actions for flag in action.option_strings])
+
+
+def _of_pipeline(options: argparse.Namespace) -> int:
+    """Print the result of --bisect or of --candidates, which need a whole spyre pipeline."""
+    flag, invocations = "--bisect" if options.bisect else "--candidates", options.invocations or []
+    if [name for name, _ in invocations] != ["--spyre-pipeline"] or options.to_level or options.from_level:
+        raise CompileError(f"{flag} needs one whole --spyre-pipeline, and no other pass or level.")
+    if options.candidates:
+        from spyre_mlir.pipelines import SpyrePipeline
+        from spyre_mlir.tools._listing import candidates
+
+        pipeline = SpyrePipeline.parse(invocations[0][1])
+        return _print(candidates(files.read_text(options.input), pipeline, options.candidates))
+    from spyre_mlir import dialects
+    from spyre_mlir.tools._bisection import bisection
+
+    module = _common.parse_module(options.input, dialects.context())
+    return _print("\n".join([*bisection(module.operation, invocations[0][1], options.bisect), ""]))
 
 
 def _print(text: str) -> int:
@@ -128,14 +149,13 @@ class _ToolRun:
 
         with collecting(self.context, collected):
             operation = self._parsed(text)
-            # Drop the parser's warning about an unknown resource of a reproducer.
-            collected[:] = [
-                diagnostic for diagnostic in collected if "'mlir_reproducer'" not in diagnostic.message
-            ]
+            # Drop the parser's warnings about unknown resources of a reproducer.
+            unknown = ("'mlir_reproducer'", "'spyre_files'")
+            collected[:] = [each for each in collected if not any(name in each.message for name in unknown)]
             if self.options.mlir_generate_reproducer:
                 from spyre_mlir.pipelines.printing import Reproducer
 
-                reproducer = Reproducer(str(self.pipeline), self.options.verify_each)
+                reproducer = Reproducer.of(self.pipeline, self.options.verify_each)
                 files.write_text(self.options.mlir_generate_reproducer, reproducer.text(operation))
             self._run(operation)
         return _bytecode(operation, self.options) if self.options.emit_bytecode else self.form.text(operation)
@@ -315,8 +335,35 @@ def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pi
     text = files.read_text(options.input) if chunks[0] is None else chunks[0]
     reproducer = Reproducer.parse(text, "-" if options.input == "-" else options.input)
     options.verify_each = options.verify_each and reproducer.verify_each
-    _common.keep_source("reproducer", reproducer.pipeline)
-    return Pipeline.parse(reproducer.pipeline, "reproducer")
+    text = _with_files(reproducer, options)
+    _common.keep_source("reproducer", text)
+    return Pipeline.parse(text, "reproducer")
+
+
+def _with_files(reproducer: Reproducer, options: argparse.Namespace) -> str:
+    """Write the files in a reproducer to a folder, load its Python files, and return the pipeline with their paths."""
+    if not reproducer.files:
+        return reproducer.pipeline
+    import atexit
+    import shutil
+    import tempfile
+
+    from spyre_mlir.loading import load, loaded_files
+
+    text, folder = reproducer.pipeline, Path(tempfile.mkdtemp(prefix="spyre-reproducer-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for number, (path, content) in enumerate(reproducer.files.items()):
+        copy = folder / f"{number}-{Path(path).name}"
+        copy.write_text(content, encoding="utf-8")
+        if not path.endswith(".py"):
+            text = text.replace(path, str(copy))
+        elif options.load_embedded:
+            load(str(copy))
+        elif not loaded_files():
+            raise CompileError(
+                f"The reproducer contains the Python file '{path}'; --load-embedded runs it, --load takes another."
+            )
+    return text
 
 
 def _pipeline(options: argparse.Namespace, flags: Sequence[str]) -> Pipeline:
@@ -570,6 +617,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
                        help="run all passes from linalg to a bundle, with options such as "
                             "\"sencores=4 verify-each\"")  # fmt: skip
     group.add_argument("--pass", **append, help=argparse.SUPPRESS)
+    group.add_argument("--candidates", metavar="OP",
+                       help="list divisions, tilings and argument layouts of an operation of --spyre-pipeline, such as "
+                            "exp or exp.0, with the bytes and the time of the program")  # fmt: skip
+    group.add_argument("--bisect", metavar="CHECK",
+                       help="name the pass and the options of --spyre-pipeline that cause a fault: 'simulator' "
+                            "(numbers differ from the CPU) or a limit such as 'total_us>90'")  # fmt: skip
     group.add_argument(
         "--from-level", metavar="NAME", help="skip the passes of the spyre pipeline up to this level"
     )
@@ -581,6 +634,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--run-reproducer", action="store_true", help="run the pipeline that the resources of the input name"
     )
+    group.add_argument("--load-embedded", action="store_true",
+                       help="with the previous flag: run the Python files in the reproducer")  # fmt: skip
     _common.add_output(group, "--mlir-pass-pipeline-crash-reproducer", "FILE",
                        "write the input and the pipeline to FILE if a pass fails or crashes")  # fmt: skip
     group.add_argument("--mlir-pass-pipeline-local-reproducer", action="store_true",

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: Maximum number of spilled buffers that the summary names.
 _NAMED_SPILLS = 8
 
+#: The solver of tables that have too many buffers for the default solver.
+_LARGE = "bestfit"
+
 #: Maximum bytes of a table.
 _MAX_BYTES = 1 << 26
 
@@ -45,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from spyre_mlir.scratchpad.buffer_table import offsets_table, read_buffers
     from spyre_mlir.scratchpad.buffers import MemorySpace, PlanError
+    from spyre_mlir.scratchpad.solvers import solver
 
     try:
         capacities: dict[str, int] = {}
@@ -67,18 +71,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise CompileError(str(error)) from None
     text = files.read_text(options.file, _MAX_BYTES)
     # With several solvers, a solver that does not support the number of buffers is reported in the table.
-    most = max(solver.most_buffers for solver in solvers)
+    # Fits in one order take about linear time, so they plan tables that are too large for the default solver.
+    large = [] if options.solver or options.order_by_size else [solver(_LARGE)]
+    most = max(each.most_buffers for each in (*solvers, *large))
     table = read_buffers(text, options.file, options.alignment, most, spaces)
+    if large and len(table) > solvers[0].most_buffers:
+        print(
+            f"note: {len(table):,} buffers are too many for '{solvers[0].name}'; '{_LARGE}' plans them.",
+            file=sys.stderr,
+        )
+        solvers = large
     runs, refusals = [], {}
-    for solver in solvers:
+    for each in solvers:
         try:
-            if len(table) > solver.most_buffers:
-                raise CompileError(f"The solver plans at most {solver.most_buffers} buffers.")
-            runs.append(_planned(solver, table, spaces, options.file))
+            if len(table) > each.most_buffers:
+                raise CompileError(f"The solver plans at most {each.most_buffers} buffers.")
+            runs.append(_planned(each, table, spaces, options.file))
         except CompileError as error:
             if len(solvers) == 1:
                 raise
-            refusals[solver.name] = error
+            refusals[each.name] = error
     if not runs:
         raise next(iter(refusals.values()))
     best = min(runs, key=lambda run: run.traffic)
@@ -104,6 +116,7 @@ class _SolverRun:
     traffic: int
     bound: int
     seconds: float
+    proven: bool
 
 
 def _planned(
@@ -115,7 +128,7 @@ def _planned(
     from spyre_mlir.scratchpad.spill_and_reload import spill_and_reload_bound
 
     addresses: dict[str, int] = {}
-    summaries, traffic, bound, seconds = [], 0, 0, 0.0
+    summaries, traffic, bound, seconds, proven = [], 0, 0, 0.0, True
     for scope, space in spaces.items():
         buffers = [scoped.buffer for scoped in table if scoped.scope == scope]
         start = time.perf_counter()
@@ -128,18 +141,20 @@ def _planned(
             raise CompileError(str(error), path) from None
         addresses |= plan.addresses
         traffic, bound, seconds = traffic + plan.traffic, bound + plan.bound, seconds + of_plan
+        proven = proven and plan.proven
         summary = _summary(plan, of_plan, spill_and_reload_bound(buffers, space).traffic)
         summaries.append(f"{'scope':12}{scope}\n{summary}" if scope else summary)
-    return _SolverRun(solver.name, addresses, "\n\n".join(summaries), traffic, bound, seconds)
+    return _SolverRun(solver.name, addresses, "\n\n".join(summaries), traffic, bound, seconds, proven)
 
 
 def _comparison(runs: Sequence[_SolverRun], refusals: Mapping[str, CompileError]) -> str:
-    """Return a table of solvers: placed buffers, traffic and bound in bytes, seconds; or the error of the solver."""
-    lines = [f"{'solver':16}{'placed':>8}{'traffic':>16}{'bound':>16}{'time':>12}"]
+    """Return a table of solvers: placed buffers, traffic and bound in bytes, whether the plan is proven, seconds."""
+    lines = [f"{'solver':18}{'placed':>6}{'traffic':>16}{'bound':>16}{'proven':>8}{'time':>12}"]
     for run in runs:
-        figures = f"{len(run.addresses):8}{run.traffic:16}{run.bound:16}{run.seconds:10.4f} s"
-        lines.append(f"{run.solver:16}{figures}")
-    return "\n".join([*lines, *(f"{name:16}{error.message}" for name, error in refusals.items())])
+        proven = "yes" if run.proven else "no"
+        figures = f"{len(run.addresses):6}{run.traffic:16}{run.bound:16}{proven:>8}{run.seconds:10.4f} s"
+        lines.append(f"{run.solver:18}{figures}")
+    return "\n".join([*lines, *(f"{name:18}{error.message}" for name, error in refusals.items())])
 
 
 def _solvers(options: argparse.Namespace) -> list[MemoryPlanSolver]:

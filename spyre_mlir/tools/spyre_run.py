@@ -6,6 +6,7 @@
     spyre-run softmax.bundle --random --stats
     spyre-run softmax.bundle --timeline trace.json
     spyre-run softmax.bundle --timeline out.json --measured trace.json --calibration measured.csv
+    spyre-run softmax.bundle --summary
 
 The arrays of in.npz have the names of the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs. Constants
 and parameters that in.npz does not have are read from the bundle's constants.npz, or as device images from its
@@ -91,6 +92,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         schedule = Schedule(mode or EAGER, seed or 0, contents or "nan", is_checked=not options.no_validate)
     if schedule and is_ktir(options.folder):
         raise CompileError("A schedule requires bundles.", options.folder)
+    runs = options.inputs or options.outputs or options.stats or options.random is not None or schedule
+    if options.summary:
+        if is_ktir(options.folder):
+            raise CompileError(
+                "--summary requires bundles; --stats prints the time of a KTIR program.", options.folder
+            )
+        from spyre_mlir.driver.program import Program
+
+        print(Program.load(options.folder).summary())
+        if not (runs or options.timeline or options.detect_races):
+            return 0
     if is_program(options.folder):
         return _run_program(options, schedule)
     if is_ktir(options.folder):
@@ -101,9 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.detect_races and (found := races(bundle, fraction)):
         raise CompileError(str(found[0]), options.folder)
     # If only a timeline is requested, the bundle does not run.
-    given = options.inputs or options.outputs or options.stats or options.random is not None or schedule
-    runs = given or not options.timeline
-    result = _run(bundle, options, fraction, schedule) if runs else None
+    result = _run(bundle, options, fraction, schedule) if runs or not options.timeline else None
     if options.timeline:
         facts = program_facts(bundle, lx_backend_fraction=fraction, overlap=options.overlap)
         lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
@@ -368,6 +378,7 @@ def _parser() -> _common.ArgumentParser:
     _common.add_output(parser, "--outputs", "FILE.npz", "write the results to this archive")
     text = "simulate DL16 as IEEE fp16, or bit by bit (default: ieee; dl16 for programs with bfloat16)"
     parser.add_argument("--numerics", choices=MODES, help=text)
+    parser.add_argument("--summary", action="store_true", help="print the summary of the plan, without a run")
     parser.add_argument(
         "--stats", action="store_true", help="print the bytes that each operation reads and writes"
     )

@@ -16,6 +16,10 @@ The file has the programs, the axes and the store (docs/experiments.md):
     x = "sencores"
     y = "predicted_us"
     by = "layout-solver"
+    [baseline]
+    sencores = 4
+
+With a baseline, the column of_baseline is the plotted figure (default: total_us) divided by its value there.
 
 Each result is written to the store immediately, so a sweep that is restarted continues where it stopped. Paths are
 relative to the folder of the file.
@@ -83,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         except AxisError as error:
             raise spec.error(error.message, error.axis) from None
+    if spec.baseline:
+        results = results.relative(spec.plot.get("y", "total_us"), **spec.baseline)
     print(results.table([name.replace("-", "_") for name in spec.columns]))
     refused = sum(bool(row["error"]) for row in results) - results.failures
     points = counted(len(results), "point")
@@ -120,9 +126,17 @@ def _executor(scheduler: str | None) -> Iterator[Executor | None]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar if stderr is a terminal."""
+    """Show a progress bar if stderr is a terminal; else print a line for each twentieth of the points, for job logs."""
     if not sys.stderr.isatty():
-        yield None
+        shown = 0
+
+        def line(count: int, total: int) -> None:
+            nonlocal shown
+            if count == total or count * _LINES // max(total, 1) > shown:
+                print(f"note: {count:,} of {counted(total, 'point')}", file=sys.stderr)
+                shown = count * _LINES // max(total, 1)
+
+        yield line
         return
     from spyre_mlir.experiments.results import imported
 
@@ -152,6 +166,9 @@ def _parser() -> _common.ArgumentParser:
 
 _MAX_BYTES = 1 << 20
 
+#: Lines of progress in a log.
+_LINES = 20
+
 #: Axes whose values are paths.
 _PATHS = ("device", "plan")
 _PLOT = ("x", "y", "by", "kind", "path")
@@ -172,6 +189,7 @@ class SweepSpec:
     scheduler: str | None = None
     columns: tuple[str, ...] = ()
     plot: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str) -> SweepSpec:
@@ -200,7 +218,7 @@ class _SpecReader:
 
     def spec(self, tables: Mapping[str, Any]) -> SweepSpec:
         """Return the sweep specification."""
-        known = ("programs", "axes", "store", "load", "executor", "columns", "plot")
+        known = ("programs", "axes", "store", "load", "executor", "columns", "plot", "baseline")
         self._refuse_unknown(tables, known, "A sweep")
         for name in ("programs", "store"):
             if name not in tables:
@@ -222,6 +240,12 @@ class _SpecReader:
             else self._typed(executor["scheduler"], str, "scheduler", "an address"),
             tuple(self._texts(tables.get("columns", []), "columns")),
             {**plot, **({"path": self._folder / plot["path"]} if "path" in plot else {})},
+            {
+                name.replace("-", "_"): value
+                for name, value in self._typed(
+                    tables.get("baseline", {}), dict, "baseline", "a table"
+                ).items()
+            },
         )
 
     def _programs(self, programs: Any) -> dict[str, str]:

@@ -18,13 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from spyre_mlir import files
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.tools import _common
+
+#: The endings of files of plots.
+_FORMATS = (".svg", ".pdf", ".png")
 
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-tune; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
+    for path in filter(None, (options.history, options.importance)):
+        if Path(path).suffix not in _FORMATS:
+            raise CompileError(f"The name '{path}' of a plot must end in {listed(_FORMATS)}.")
 
     # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
     from spyre_mlir.experiments.tuning import tune
@@ -51,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if options.output:
         tuned.save(options.output)
+    if options.history:
+        tuned.plot("history", options.history)
+    if options.importance:
+        tuned.plot("importance", options.importance)
     print(tuned.summary(), end="")
     return 0
 
@@ -59,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _common.ArgumentParser("spyre-tune", __doc__)
     parser.add_argument("input", help="the program: an MLIR file, - for stdin, or zoo:NAME")
     _common.add_output(parser, "-o --output", "FILE", "write the best plan to this plan file (default: none)")
+    _common.add_output(
+        parser, "--history", "FILE.svg", "draw the objective of each trial, and the best so far"
+    )
+    _common.add_output(parser, "--importance", "FILE.svg", "draw the parameters that decide the objective")
     parser.add_argument("--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N",
                         help="number of trials (default: 100)")  # fmt: skip
     parser.add_argument(

@@ -21,7 +21,7 @@ from simulator_programs import Program
 import spyre_mlir
 from spyre_mlir.bundle.model import Add, Bundle, Constant, DebugHandle, Extract, IndexConstant
 from spyre_mlir.errors import CompileError
-from spyre_mlir.report.difference import Change, Difference, Pair, difference, page, text
+from spyre_mlir.report.difference import Change, Difference, Pair, difference, facts_difference, page, text
 from spyre_mlir.simulator import run
 
 MATRIX = 128 * 256 * 2
@@ -314,3 +314,33 @@ def test_names_with_markup_are_escaped():
     handle = DebugHandle("", "a&<b>.py", 3)
     found = difference(before, design(chained(*BASE, cores=2), 0, debug=handle))
     assert "a&amp;&lt;b&gt;.py:3" in page(found)
+
+
+def test_the_headline_has_the_time_first_and_what_explains_it():
+    found = difference(softmax(32, False).bundle, softmax(32, True).bundle)
+    before, after = found.total_us
+    percent = 100 * (before - after) / before
+    assert found.headline.startswith(f"B takes {percent:.1f} % less: {before:,.1f} -> {after:,.1f} us, ")
+    assert "% less bytes read" in found.headline and "in device memory less" in found.headline
+    back = difference(softmax(32, True).bundle, softmax(32, False).bundle)
+    assert " % more: " in back.headline and 'class="headline loss"' in page(back)
+    assert text(found).splitlines()[2] == found.headline and 'class="headline gain"' in page(found)
+
+
+def test_small_differences_of_times_are_folded_and_times_are_summed_by_module():
+    program = softmax(32, True)
+    facts = program.facts()
+    first, *others = facts.operations
+    shifted = replace(first, facts={**first.facts, "time (us)": first.facts["time (us)"] + 0.001})
+    others = [
+        replace(each, origin=replace(each.origin, module=f"layers.{k}")) for k, each in enumerate(others)
+    ]
+    found = facts_difference(facts, replace(facts, operations=(shifted, *others)))
+    (changed,) = [pair for pair in found.operations if pair.status == "changed"]
+    assert found.is_noise(changed) and found.modules() == []
+    lines = text(found).splitlines()
+    assert not [line for line in lines if line.startswith("changed")]
+    assert "1 operation more, whose time differs by at most 0.2% of the program's" in lines
+    slower = replace(others[0], facts={**others[0].facts, "time (us)": others[0].facts["time (us)"] + 50})
+    found = facts_difference(facts, replace(facts, operations=(first, slower, *others[1:])))
+    assert [change.what for change in found.modules()] == ["layers.0"]

@@ -180,3 +180,10 @@ def test_the_program_of_a_graph_does_not_keep_the_inputs_of_its_call(device: str
     program = spyre_mlir.torch_backend.programs[-1]
     assert isinstance(program, spyre_mlir.Program)
     assert change in program.findings[0].change
+
+
+def test_trials_end_with_the_budget() -> None:
+    program = PROBLEMS[0]().program()
+    assert "change" in program.summary() and "findings" not in vars(program)
+    text = program.summary(findings=0.0)
+    assert program.findings == () and " tried in 0 s, none saves 1%" in text

@@ -18,7 +18,7 @@ import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 
 #: All but the one that needs an optional library.
-SOLVERS = ("portfolio", "greedy", "firstfit", "bestfit", "largest-first", "annealing", "exact")
+SOLVERS = ("portfolio", "greedy", "firstfit", "bestfit", "largest-first", "annealing", "branch-and-bound")
 
 
 def check(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], text: str = "", **options) -> None:

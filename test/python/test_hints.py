@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -33,7 +35,8 @@ from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import Imported
 from spyre_mlir.frontend.hints import names_of
-from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.mlir import hint_values, ir, location_of
+from spyre_mlir.passes.base import Pass
 
 
 @pytest.fixture(params=CAPTURES)
@@ -331,3 +334,55 @@ def test_hinted_program_runs(example):
     inputs = kernel_inputs()
     result = spyre_mlir.compile(example, inputs)(*inputs)
     torch.testing.assert_close(result, example(*inputs), rtol=TOLERANCE, atol=0)
+
+
+def test_keywords_for_user_defined_passes_reach_every_level():
+    """Any keyword is kept with tiles and slices, and the compiler says that it does not know the key."""
+
+    class Scaled(nn.Module):
+        def forward(self, x):
+            with spyre_hint(owner="team a", level=2):
+                y = torch.exp(x)
+            return torch.tanh(y)
+
+    seen = []
+    reader = readers(seen)
+    x = half(64, 64)
+    program = spyre_mlir.compile(
+        Scaled().half(), (x,), passes={level: [reader] for level in ("device-ops", "placed")}
+    )
+    values = {"owner": '"team a"', "level": "2 : i64"}
+    assert [found for found in seen if found] and all(found == values for found in seen if found)
+    reasons = [remark.reason for remark in program.remarks if remark.kind == "hint"]
+    assert reasons == [
+        f"the compiler does not know the key '{key}', which user-defined passes may read"
+        for key in ("level", "owner")
+    ]
+
+
+def test_attributes_of_the_user_reach_every_level():
+    text = """func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
+      %e = tensor.empty() : tensor<64x64xf16>
+      %0 = linalg.exp {user.note = "mine"} ins(%x : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16>
+      return %0 : tensor<64x64xf16>
+    }"""
+    seen = []
+    spyre_mlir.compile(text, passes={"placed": [readers(seen)]})
+    assert {"user.note": '"mine"'} in seen
+
+
+def readers(seen):
+    """A pass that keeps the values of hints of all operations."""
+
+    @dataclass(frozen=True)
+    class ReadHints(Pass):
+        name: ClassVar[str] = "test-read-hints"
+
+        def run(self, module: ir.Operation) -> None:
+            def visit(op):
+                seen.append({key: str(value) for key, value in hint_values(op.location).items()})
+                return ir.WalkResult.ADVANCE
+
+            module.walk(visit)
+
+    return ReadHints()

@@ -417,7 +417,7 @@ def test_variables_that_the_package_reads_are_known() -> None:
     """A variable that changes programs is part of the key; other variables only set folders, use and logs."""
     without_effect = {
         "SPYRE_LOG", "SPYRE_TRACEBACK", "SPYRE_CACHE", "SPYRE_CACHE_DIR", "SPYRE_CACHE_SIZE", "XDG_CACHE_HOME",
-        "SPYRE_REPORT_DIR",
+        "SPYRE_REPORT_DIR", "SOURCE_DATE_EPOCH",
         "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",  # set for workers, not read
     }  # fmt: skip
     read = set()

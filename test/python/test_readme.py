@@ -62,7 +62,7 @@ UNCHECKED = {"lua": "it is for Neovim, which is not installed"}
 #: Pages that the build of the site makes (docs/generate).
 MADE = (
     *("reference/passes.md", "reference/options.md", "reference/tools.md", "reference/operations.md"),
-    *("reference/assumptions.md", "reference/ktir-forms.md"),
+    *("reference/assumptions.md", "reference/ktir-forms.md", "reference/figures.md"),
     *("gallery.md", "changelog.md", "contributing.md"),
 )
 

@@ -9,6 +9,7 @@ import json
 import random
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -263,7 +264,7 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
     measured = name in ("softmax", "llama_block", *LOOPED)
     there = {"passes": measured, "ring": any(each.execution.links for each in facts.operations)}
     there |= {"findings": bool(facts.findings), "modules": any(each.module for each in facts.operations)}
-    there["provenance"] = bool(facts.operations)
+    there["provenance"] = there["kinds"] = bool(facts.operations)
     wanted = [each for each, *_ in PANELS if there.get(each, True)]
     assert [each.get("id") for each in shown] == wanted
     assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)
@@ -377,9 +378,16 @@ def test_the_table_has_every_remark_and_the_passes_their_times():
     program = llama_block()
     root = parsed(made("llama_block")[1])
     table = rows(root, "remarks-table")
-    assert [(row[0], row[1], row[3]) for row in table] == [
-        (each.pass_name, each.kind, each.reason) for each in program.remarks
+    # Equal decisions are one row, with their number.
+    groups = Counter(
+        (each.pass_name, each.kind, each.op_name, each.reason, each.before, each.after)
+        for each in program.remarks
+    )
+    assert [(row[0], row[1], row[3], row[4]) for row in table] == [
+        (pass_name, kind, reason, f"{number:,}")
+        for (pass_name, kind, _, reason, *_), number in groups.items()
     ]
+    assert len(groups) < len(program.remarks)
     bars = [text for text in section(root, "passes").iter(f"{SVG}text") if " ms, " in (text.text or "")]
     assert len(bars) == len(program.passes) > 10
 

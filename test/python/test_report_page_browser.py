@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import functools
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import browser
+import programs
 import pytest
 from browser import Browser
 from test_report_page import PANELS, PROGRAMS, chain, facts_alone, made
 
+import spyre_mlir
+from spyre_mlir.driver.checking import ModuleComparison, ModuleComparisons
 from spyre_mlir.report.page import page
 from spyre_mlir.report.program_facts import ProgramFacts
 
@@ -249,8 +253,12 @@ def test_remarks_are_filtered_by_pass(shown, name):
     wanted = facts.remarks[-1].pass_name
     opened.evaluate(f"let pass = document.querySelector('#remarks select'); pass.value = '{wanted}'")
     opened.evaluate("pass.dispatchEvent(new Event('change'))")
-    of_pass = sum(each.pass_name == wanted for each in facts.remarks)
-    assert text(opened, "#remarks .found") == f"{of_pass} of {len(facts.remarks)}"
+    groups = {
+        (each.pass_name, each.kind, each.op_name, each.reason, each.before, each.after)
+        for each in facts.remarks
+    }
+    of_pass = sum(pass_name == wanted for pass_name, *_ in groups)
+    assert text(opened, "#remarks .found") == f"{of_pass} of {len(groups)}"
 
 
 def test_a_large_table_is_shown_in_parts(window, tmp_path):
@@ -505,6 +513,7 @@ def test_tab_goes_down_the_page_and_shows_where_it_is(shown):
         "lx",
         "timeline",
         "roofline",
+        "kinds",
         "operations",
         "provenance",
         "remarks",
@@ -530,3 +539,36 @@ def test_other_programs_have_a_page_too(shown, name):
     assert name in PROGRAMS
     opened, _ = shown(name)
     assert opened.evaluate(COLLISIONS) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_graph_has_colours_of_time_bytes_and_errors_and_is_saved_as_svg(window, tmp_path):
+    """More of the time, or a larger error, is darker; the file has styles of its own."""
+    program = spyre_mlir.compile(*programs.PROGRAMS["llama_block_small"]())
+    modules = {operation.module: 0.0 for operation in program.facts().operations if operation.module}
+    worst = sorted(modules)[0]
+    found = ModuleComparisons(ModuleComparison(path, float(path == worst), 1.0) for path in modules)
+    path = program.report(tmp_path / "page.html", comparison=found)
+    window.open(path)
+    window.settle()
+
+    def lightness(choice):
+        window.evaluate(
+            f"(() => {{ const s = document.querySelector('#module-graph select'); s.value = '{choice}';"
+            " s.dispatchEvent(new Event('change')); })()"
+        )
+        return window.evaluate(
+            "[...document.querySelectorAll('.graph .node > .shape')].map(each => each.style.fill).filter(Boolean)"
+        )
+
+    plain = lightness("kind")
+    for choice in ("time", "bytes", "error"):
+        fills = lightness(choice)
+        assert len(set(fills)) > 1 and fills != plain
+    window.evaluate(
+        "URL.createObjectURL = (blob) => { blob.text().then((text) => { document.body.dataset.saved = text; });"
+        " return '#'; }; document.querySelector('[data-do=save]').click()"
+    )
+    window.settle()
+    saved = window.evaluate("document.body.dataset.saved")
+    assert ElementTree.fromstring(saved).tag.endswith("svg") and "fill:" in saved

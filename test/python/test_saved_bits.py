@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import warnings
 from pathlib import Path
@@ -95,11 +96,28 @@ def test_a_loaded_program_returns_tensors_for_tensors(
         assert {type(result) for result in loaded(x.numpy(), x.numpy())} == {np.ndarray}
 
 
+@pytest.mark.parametrize(
+    "function", [lambda x: x + 1, lambda x: torch.sort(x + 1).values], ids=["bundle", "steps"]
+)
+def test_a_loaded_program_returns_unsigned_numbers(function, tmp_path: Path) -> None:
+    x = torch.arange(100, dtype=torch.uint8) + 150
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = spyre_mlir.compile(function, (x,), sencores=2)
+    program.save(tmp_path / "program")
+    loaded = spyre_mlir.load(tmp_path / "program")
+    assert loaded(x).dtype == torch.uint8 and torch.equal(loaded(x), program(x))
+
+
 def test_a_loaded_program_refuses_tensors_whose_sign_it_does_not_know(tmp_path: Path) -> None:
-    """250 would come back as -6; the bits are right."""
+    """250 would come back as -6 from a folder that does not name unsigned results; the bits are right."""
     x = torch.arange(100, dtype=torch.uint8) + 150
     program = spyre_mlir.compile(lambda x: x + 1, (x,), sencores=2)
     program.save(tmp_path / "program")
+    path = tmp_path / "program" / "program.json"
+    plain = json.loads(path.read_text())
+    assert [value.pop("is_unsigned") for value in plain["results"]] == [True]
+    path.write_text(json.dumps(plain))
     loaded = spyre_mlir.load(tmp_path / "program")
     with pytest.raises(CompileError, match="integers without signs"):
         loaded(x)

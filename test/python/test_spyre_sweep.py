@@ -197,4 +197,44 @@ def test_columns_and_table() -> None:
     assert results.table([*names, "error"]).splitlines()[4:] == [
         "b               2         5.000", "c               1             -  no",
     ]  # fmt: skip
-    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 17 * "," + ",no"
+    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 18 * "," + ",no"
+
+
+def test_each_program_has_its_axes_and_powers_of_two_are_logarithmic() -> None:
+    pytest.importorskip("matplotlib")
+    rows = tuple(
+        {"program": name, "sencores": cores, "predicted_us": 8.0 / cores, "error": ""}
+        for name in ("a", "b")
+        for cores in (1, 2, 4, 8)
+    )
+    figure = Results(rows, ("program", "sencores")).plot(x="sencores", y="predicted_us")
+    assert [axes.get_title() for axes in figure.axes] == ["a", "b"]
+    assert {axes.get_xscale() for axes in figure.axes} == {"log"}
+    assert all(line.get_marker() == "o" for axes in figure.axes for line in axes.lines)
+    (axes,) = RESULTS.plot(x="sencores", y="predicted_us", by="program").axes
+    assert axes.get_xscale() == "linear"
+
+
+def test_a_line_does_not_join_rows_that_differ_in_another_axis() -> None:
+    pytest.importorskip("matplotlib")
+    rows = tuple(
+        {"program": "a", "sencores": cores, "matmul": rule, "predicted_us": 1.0, "error": ""}
+        for cores in (1, 2)
+        for rule in ("cost", "specified")
+    )
+    results = Results(rows, ("program", "sencores", "matmul"))
+    with pytest.raises(
+        CompileError, match="Two rows of one line have sencores=1; name in 'by' what differs: matmul"
+    ):
+        results.plot(x="sencores", y="predicted_us")
+    results.plot(x="sencores", y="predicted_us", by="matmul")
+
+
+def test_figures_relative_to_a_baseline() -> None:
+    relative = RESULTS.relative("predicted_us", sencores=1)
+    assert [row["of_baseline"] for row in relative] == [4.0 / 6.0, 1.0, 1.0, 1.0]
+    assert "of_baseline" in relative.columns and "of_baseline" not in RESULTS.columns
+    with pytest.raises(CompileError, match="No row with sencores=3 has a 'predicted_us'"):
+        RESULTS.relative("predicted_us", sencores=3)
+    with pytest.raises(CompileError, match="There is no column 'cores'"):
+        RESULTS.relative("predicted_us", cores=3)

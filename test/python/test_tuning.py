@@ -274,7 +274,10 @@ def test_without_optuna_the_error_names_the_extra(space, monkeypatch):
 def test_the_tool_writes_a_plan(tmp_path, capsys):
     plan = tmp_path / "plan.json"
     arguments = ["zoo:linalg/softmax", "--trials", "3", "--sencores", str(CORES), "-o", str(plan)]
-    assert spyre_tune.main([*arguments, "--pipeline", "reorder=false"]) == 0
+    plots = {kind: tmp_path / f"{kind}.svg" for kind in ("history", "importance")}
+    flags = [f"--{kind}={path}" for kind, path in plots.items()]
+    assert spyre_tune.main([*arguments, "--pipeline", "reorder=false", *flags]) == 0
+    assert all(path.read_text().count("<svg") == 1 for path in plots.values())
     assert "total_us" in capsys.readouterr().out
     assert json.loads(plan.read_text())["version"] == 1
     assert spyre_tune.main(["zoo:linalg/none", "--trials", "3"]) == 1

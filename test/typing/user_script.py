@@ -52,6 +52,7 @@ from spyre_mlir.division import Division
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division_search.joint_choice import JointDivider, JointProblem
 from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDivision
+from spyre_mlir.driver.checking import ModuleComparison, ModuleComparisons
 from spyre_mlir.driver.collectives import MeshPlace
 from spyre_mlir.driver.device_report import DeviceReport
 from spyre_mlir.driver.ktir_program import KtirProgram
@@ -670,6 +671,13 @@ def trials(model: torch.nn.Module, x: torch.Tensor) -> None:
         use.bytes,
         use.fits,
     )
+    compared = spyre_mlir.compile(model, (x,)).compare(model, (x,))
+    assert_type(compared, ModuleComparisons)
+    for module in compared:
+        assert_type(module, ModuleComparison)
+        print(
+            module.name, module.error, module.bound, module.ulp, module.measure, module.passed, compared.first
+        )
     space = TuningSpace.of(spyre_mlir.compile(model, (x,)), sencores=8)
     tuned = tune(
         model, (x,), space=space, objective="predicted_us", trials=20, storage=None, seed=1, workers=1

@@ -9,6 +9,7 @@
 // tanh writes 8 KiB less and exp reads 8 KiB less.
 // CHECK:      A: {{.*}}spilled
 // CHECK-NEXT: B: {{.*}}kept
+// CHECK-NEXT: B takes {{[0-9.]+}} % less: {{[0-9.]+}} -> {{[0-9.]+}} us, 50.0 % less bytes read, 50.0 % less bytes written, 1 buffer
 // CHECK:      operations           2       2 same
 // CHECK:      bytes read      16,384   8,192 -50.0 %
 // CHECK-NEXT: bytes written   16,384   8,192 -50.0 %
@@ -23,7 +24,8 @@
 
 // PAGE:     <title>Difference of {{.*}}spilled and {{.*}}kept</title>
 // PAGE-NOT: <script
-// PAGE:     <td>bytes read</td><td class="number">16,384</td><td class="number">8,192</td>
+// PAGE:     <p class="headline gain">B takes {{[0-9.]+}} % less:
+// PAGE:     <td>bytes read</td><td class="number">16,384</td><td class="number">8,192</td><td class="number"><span class="gain">-50.0 %</span></td>
 // PAGE:     <h2>operations: 2 changed</h2>
 // PAGE:     class="status changed">changed</td><td{{.*}}>0</td><td{{.*}}>0</td><td{{.*}}>tanh</td>
 

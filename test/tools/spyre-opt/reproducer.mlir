@@ -2,6 +2,8 @@
 // RUN:   --mlir-pass-pipeline-crash-reproducer=%t.mlir 2>&1 | filecheck %s --check-prefix=NOTE
 // RUN: filecheck %s < %t.mlir
 // RUN: not spyre-opt %t.mlir --load %S/Inputs/test_passes.py --run-reproducer 2>&1 | filecheck %s --check-prefix=AGAIN
+// RUN: not spyre-opt %t.mlir --run-reproducer 2>&1 | filecheck %s --check-prefix=PYTHON
+// RUN: not spyre-opt %t.mlir --run-reproducer --load-embedded 2>&1 | filecheck %s --check-prefix=AGAIN
 // RUN: not spyre-opt %s --load %S/Inputs/test_passes.py --cse --test-visit="fail-on=main" -o /dev/null \
 // RUN:   --mlir-pass-pipeline-crash-reproducer=%t.mlir --mlir-pass-pipeline-local-reproducer
 // RUN: filecheck %s --check-prefix=LOCAL < %t.mlir
@@ -27,6 +29,9 @@
 // CHECK-NEXT: pipeline: "builtin.module(cse,test-visit{fail-on=main})",
 // CHECK-NEXT: disable_threading: true,
 // CHECK-NEXT: verify_each: true
+// CHECK: spyre_files: {
+// CHECK-NEXT: json: "{{.*}}test_passes.py\": {{.*}}class TestVisit
+// PYTHON: error: The reproducer contains the Python file '{{.*}}test_passes.py'; --load-embedded runs it
 // AGAIN-NOT: warning
 // AGAIN: reproducer.mlir:[[#]]:1: error: This function is not wanted.
 
