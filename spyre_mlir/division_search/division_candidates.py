@@ -240,11 +240,15 @@ class _CandidateLists:
         for index, operand in buffer.accesses:
             if self._is_open(index):
                 mappings = self._matching(index, operand, views, buffer.in_parts)
-                # Of more views than there is room for, the fastest divisions remain.
-                for position in work_division.by_on_chip_cost(
-                    self.ops[index].opcode, self.ops[index].space, tuple(splits for splits, _ in mappings)
-                ):
-                    self.add(index, mappings[position])
+                room = self.limit - len(self.candidates[index])
+                if len(mappings) > room:
+                    # Half of the room is for the first views, which are the views of the nearest operations, and half
+                    # for the fastest divisions.
+                    splits = tuple(each for each, _ in mappings[room // 2 :])
+                    order = work_division.by_on_chip_cost(self.ops[index].opcode, self.ops[index].space, splits)
+                    mappings[room // 2 :] = [mappings[room // 2 + position] for position in order]
+                for mapping in mappings:
+                    self.add(index, mapping)
 
     def _matching(
         self,

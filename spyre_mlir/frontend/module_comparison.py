@@ -69,8 +69,8 @@ def module_comparisons(
     for path, output, reference in zip(paths, outputs, references, strict=True):
         dtype = str(reference.dtype).removeprefix("torch.")
         value = SimpleNamespace(name=path, kind="result", host_shape=tuple(reference.shape), host_dtype=dtype)
-        arrays = ([each.detach().cpu().double().numpy()] for each in (output, reference))
-        (comparison,) = compare([value], *arrays, numerics)
+        ours, wanted = (each.detach().cpu().double().numpy() for each in (output, reference))
+        (comparison,) = compare([value], [ours], [wanted], numerics)
         largest = float(reference.abs().max()) if reference.numel() else 0.0
         ulp = 0.0
         if reference.is_floating_point() and largest and math.isfinite(largest):
