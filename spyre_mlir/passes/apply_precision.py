@@ -98,13 +98,16 @@ class ApplyPrecision(Pass):
         islands = Islands(block)
         is_strict = self.policy == "strict"
         inner = islands.rounded_matmuls() if is_strict else islands.inner()
-        in_f32, required = set[ir.Value](), set[ir.Value]()
-        if inner and not is_strict:
+        analysis = None
+        if not is_strict and (inner or islands.matmuls):
             # The range of a parameter does not grow with the data.
             hosts = [attributes.get(sdsc.HOST) for attributes in argument_attributes(func)]
             kinds = [None if host is None else ir.StringAttr(host.kind).value for host in hosts]
-            parameters = frozenset(n for n, kind in enumerate(kinds) if kind not in (None, "input"))
-            in_f32, required = unrounded(block, parameters)
+            analysis = unrounded(
+                block, frozenset(n for n, kind in enumerate(kinds) if kind not in (None, "input"))
+            )
+        in_f32, required = (analysis.unrounded, analysis.required) if analysis else (set(), set())
+        matmuls = [op for op in islands.matmuls if op.results[0] not in inner]
         if inner:
             demotion = _Demotion(block, inner, in_f32 | islands.partial, required)
             demotion.run()
@@ -115,6 +118,8 @@ class ApplyPrecision(Pass):
                 text = f"{demotion.in_f32} f32 values between fp16 values stay f32: fp16 would change results"
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
+        for op in matmuls if analysis else ():
+            _narrow_matmul(op, analysis)
         for rewrite in (_replace_root, _narrow_windows):
             for op in [op.operation for op in block.operations]:
                 rewrite(op)
@@ -157,10 +162,33 @@ def _narrow_windows(op: ir.Operation) -> None:
     generic = structured(op)
     if generic is None or generic.opcode not in DEVICE_OPS:
         return
-    if not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
+    if DEVICE_OPS[generic.opcode].kind.slides and element_of(generic.result) == "f32":
+        _narrow(generic, generic.inputs)
+
+
+def _narrow_matmul(op: ir.Operation, analysis: _Rounding) -> None:
+    """Round the operands of a matmul outside of the islands, and its f32 result, if the operands come from 16 bits."""
+    generic = structured(op)
+    assert generic is not None
+    wide = [value for value in generic.inputs if element_of(value) == "f32"]
+    if not all(analysis.is_from_16_bits(value) for value in wide) or element_of(generic.result) != "f32":
         return
     with ir.InsertionPoint(op), op.location:
-        result = rebuilt(generic, generic.inputs, element="f16")
+        inputs = [
+            elementwise("fp32todl16", value, "f16", op.location) if value in wide else value
+            for value in generic.inputs
+        ]
+        for value in inputs:
+            if value not in generic.inputs:
+                maker_of(value).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        _narrow(generic, inputs)
+
+
+def _narrow(generic: Structured, inputs: Sequence[ir.Value]) -> None:
+    """Replace an operation by one whose result has 16 bits, and a cast; a run checks the range of the result."""
+    op = generic.op
+    with ir.InsertionPoint(op), op.location:
+        result = rebuilt(generic, inputs, element="f16")
         maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
         widened = elementwise("dl16tofp32", result, "f32", op.location)
     op.results[0].replace_all_uses_with(widened)
@@ -461,8 +489,8 @@ _TRANSPARENT = frozenset(
 )
 
 
-def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """Return the f32 values of a function's block that rounding would spoil, and the required values among them.
+def unrounded(block: ir.Block, parameters: frozenset[int]) -> _Rounding:
+    """Return the facts of a function's block: which f32 values rounding would spoil, and which of them are required.
 
     Required values would lose all digits, so they must not be rounded even where the device computes only in 16 bits.
     ``parameters`` are indices of arguments.
@@ -474,7 +502,7 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value
     # In reverse order, because a view is kept if its readers are kept.
     for op in reversed([op.operation for op in block.operations]):
         analysis.keep_views(op)
-    return analysis.unrounded, analysis.required
+    return analysis
 
 
 def feeding_exponentials(block: ir.Block) -> Iterator[ir.Operation]:
@@ -504,11 +532,18 @@ class _Rounding:
         self.sources = 0
         for number, argument in enumerate(block.arguments):
             self._source(argument, has_unit=number not in parameters)
+        #: A bit set of the sources that have 32 bits.
+        self.wide = sum(1 << n for n, argument in enumerate(block.arguments) if element_of(argument) == "f32")
 
     def _source(self, value: ir.Value, has_unit: bool) -> None:
         unit = 1.0 if has_unit else 0.0
         self.facts[value] = ValueFacts(element_of(value) != "f32", (unit, unit), sources=1 << self.sources)
         self.sources += 1
+
+    def is_from_16_bits(self, value: ir.Value) -> bool:
+        """Return whether a value is computed without f32 arguments."""
+        facts = self.facts.get(value)
+        return facts is not None and not facts.sources & self.wide
 
     def visit(self, op: ir.Operation) -> None:
         if op.name in ("tensor.empty", "linalg.fill", "func.return"):
