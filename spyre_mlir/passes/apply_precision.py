@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -42,7 +43,7 @@ from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.linalg_values import buffer_of
+from spyre_mlir.rewriting.linalg_values import buffer_of, number_tensor
 from spyre_mlir.rewriting.outlining import read_by, replace_operands
 from spyre_mlir.rewriting.tensor_builders import constant, elementwise, empty
 from spyre_mlir.target.element_types import cast_between
@@ -99,7 +100,7 @@ class ApplyPrecision(Pass):
         is_strict = self.policy == "strict"
         inner = islands.rounded_matmuls() if is_strict else islands.inner()
         analysis = None
-        if not is_strict and (inner or islands.matmuls):
+        if not is_strict and islands.order:
             # The range of a parameter does not grow with the data.
             hosts = [attributes.get(sdsc.HOST) for attributes in argument_attributes(func)]
             kinds = [None if host is None else ir.StringAttr(host.kind).value for host in hosts]
@@ -107,7 +108,7 @@ class ApplyPrecision(Pass):
                 block, frozenset(n for n, kind in enumerate(kinds) if kind not in (None, "input"))
             )
         in_f32, required = (analysis.unrounded, analysis.required) if analysis else (set(), set())
-        matmuls = [op for op in islands.matmuls if op.results[0] not in inner]
+        outside = [op.operation for op in block.operations if not inner.intersection(op.operation.results)]
         if inner:
             demotion = _Demotion(block, inner, in_f32 | islands.partial, required)
             demotion.run()
@@ -118,8 +119,9 @@ class ApplyPrecision(Pass):
                 text = f"{demotion.in_f32} f32 values between fp16 values stay f32: fp16 would change results"
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
-        for op in matmuls if analysis else ():
-            _narrow_matmul(op, analysis)
+        for op in outside if analysis else ():
+            if sdsc.opcode_of(op) in (*MATMULS, "log"):
+                _narrow_outside(op, analysis)
         for rewrite in (_replace_root, _narrow_windows):
             for op in [op.operation for op in block.operations]:
                 rewrite(op)
@@ -128,6 +130,12 @@ class ApplyPrecision(Pass):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
         for op in wide_sums(block):
             op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
+        for op in (op.operation for op in block.operations):
+            if sdsc.opcode_of(op) in MATMULS and any(
+                element_of(value) == "f32" for value in list(op.operands)[:2]
+            ):
+                types = " x ".join(element_of(value) for value in list(op.operands)[:2])
+                raise error_at(op, f"a matmul supports fp16, fp8 or int8, not {types}; cast the operands")
 
 
 def _replace_root(op: ir.Operation) -> None:
@@ -162,37 +170,55 @@ def _narrow_windows(op: ir.Operation) -> None:
     generic = structured(op)
     if generic is None or generic.opcode not in DEVICE_OPS:
         return
-    if DEVICE_OPS[generic.opcode].kind.slides and element_of(generic.result) == "f32":
-        _narrow(generic, generic.inputs)
+    if not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
+        return
+    with ir.InsertionPoint(op), op.location:
+        widened = _narrow(generic, generic.inputs)
+    op.results[0].replace_all_uses_with(widened)
+    op.erase()
 
 
-def _narrow_matmul(op: ir.Operation, analysis: _Rounding) -> None:
-    """Round the operands of a matmul outside of the islands, and its f32 result, if the operands come from 16 bits."""
+def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> None:
+    """Compute a matmul or a logarithm outside of the islands in 16 bits, if its operands come from 16 bits.
+
+    The result of a matmul is rounded. A logarithm l of x gets one step of Newton's method in f32, l + (x * exp(-l) - 1).
+    """
     generic = structured(op)
     assert generic is not None
     wide = [value for value in generic.inputs if element_of(value) == "f32"]
-    if not all(analysis.is_from_16_bits(value) for value in wide) or element_of(generic.result) != "f32":
+    if not all(map(analysis.is_from_16_bits, wide)) or element_of(generic.result) != "f32":
+        return
+    if generic.result in analysis.required:
         return
     with ir.InsertionPoint(op), op.location:
-        inputs = [
-            elementwise("fp32todl16", value, "f16", op.location) if value in wide else value
-            for value in generic.inputs
-        ]
-        for value in inputs:
-            if value not in generic.inputs:
-                maker_of(value).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-        _narrow(generic, inputs)
-
-
-def _narrow(generic: Structured, inputs: Sequence[ir.Value]) -> None:
-    """Replace an operation by one whose result has 16 bits, and a cast; a run checks the range of the result."""
-    op = generic.op
-    with ir.InsertionPoint(op), op.location:
-        result = rebuilt(generic, inputs, element="f16")
-        maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-        widened = elementwise("dl16tofp32", result, "f32", op.location)
-    op.results[0].replace_all_uses_with(widened)
+        casts = {value: elementwise("fp32todl16", value, "f16", op.location) for value in wide}
+        for cast in casts.values():
+            maker_of(cast).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        widened = _narrow(generic, [casts.get(value, value) for value in generic.inputs])
+        result = widened if generic.opcode in MATMULS else _refined_logarithm(generic.inputs[0], widened)
+    op.results[0].replace_all_uses_with(result)
     op.erase()
+
+
+def _refined_logarithm(x: ir.Value, logarithm: ir.Value) -> ir.Value:
+    """Return l + (x * exp(-l) - 1) for a finite logarithm l of x, and an infinite one as it is."""
+
+    def emit(opcode: str, *inputs: ir.Value | float) -> ir.Value:
+        values = [number_tensor(each, "f32") if isinstance(each, float) else each for each in inputs]
+        every = tuple(range(len(shape_of(x))))
+        maps = [every if shape_of(value) else () for value in values]
+        return device_op(opcode, values, maps, shape_of(x), "f32", location=ir.Location.current)
+
+    step = emit("sub", emit("mul", x, emit("exp", emit("neg", logarithm))), 1.0)
+    is_finite = emit("lesserthan", emit("abs", logarithm), math.inf)
+    return emit("where3", is_finite, emit("add", logarithm, step), logarithm)
+
+
+def _narrow(generic: Structured, inputs: Sequence[ir.Value]) -> ir.Value:
+    """Build an operation with a 16-bit result, whose range a run checks, and return the result in f32."""
+    result = rebuilt(generic, inputs, element="f16")
+    maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+    return elementwise("dl16tofp32", result, "f32", generic.op.location)
 
 
 def _separate_results(terminator: ir.Operation) -> None:

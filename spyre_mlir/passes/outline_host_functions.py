@@ -164,7 +164,7 @@ class _Partition:
             return ExecutionSide.HOST if is_host else ExecutionSide.EITHER
         elif foreign:
             reason = f"element type {foreign[0]} is not supported by the device"
-        elif integers and not is_integer_product(op):
+        elif integers and elements != {"i1"} and not is_integer_product(op):
             reason = "integer arithmetic runs on the host"
         elif is_narrowed_for_others(op):
             reason = "int8 arithmetic runs on the host"
