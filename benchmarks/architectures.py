@@ -90,7 +90,9 @@ def _small(name: str, value: Any) -> Any:
 
 def _fit_together(config: Any, found: dict[str, Any]) -> None:
     """Change small numbers so that they agree with each other: kinds of layers, and products of heads."""
-    layers = next((found[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if name in found), None)
+    layers = next(
+        (found[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if name in found), None
+    )
     for name in ("layer_types", "mlp_layer_types", "block_types"):
         value = config.to_dict().get(name)
         if layers and isinstance(value, (list, tuple)) and len(value) > layers:
@@ -149,7 +151,9 @@ def inputs_of(module: Any, config: Any) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
 
     def ids(length: int) -> Any:
-        return torch.randint(3, min(getattr(text, "vocab_size", None) or 64, 190), (1, length), generator=generator)
+        return torch.randint(
+            3, min(getattr(text, "vocab_size", None) or 64, 190), (1, length), generator=generator
+        )
 
     def numbers(*shape: int) -> Any:
         return torch.randn(shape, generator=generator).half()
@@ -163,14 +167,32 @@ def inputs_of(module: Any, config: Any) -> dict[str, Any]:
     if "pixel_values" in accepted:
         found["pixel_values"] = numbers(1, channels, *sides)
     if "input_features" in accepted:
-        bins = next((getattr(config, key) for key in ("num_mel_bins", "input_feat_per_channel", "feature_size") if getattr(config, key, None)), 80)
+        bins = next(
+            (
+                getattr(config, key)
+                for key in ("num_mel_bins", "input_feat_per_channel", "feature_size")
+                if getattr(config, key, None)
+            ),
+            80,
+        )
         length = 2 * getattr(config, "max_source_positions", 32)
-        found["input_features"] = numbers(1, bins, length) if main == "input_features" and hasattr(config, "max_source_positions") else numbers(1, 32, bins)
+        found["input_features"] = (
+            numbers(1, bins, length)
+            if main == "input_features" and hasattr(config, "max_source_positions")
+            else numbers(1, 32, bins)
+        )
     if main == "input_values":
         found["input_values"] = numbers(1, 1600)
     if "input_ids" in accepted:
         tokens = ids(16)
-        image = next((getattr(config, key) for key in ("image_token_id", "image_token_index") if getattr(config, key, None) is not None), None)
+        image = next(
+            (
+                getattr(config, key)
+                for key in ("image_token_id", "image_token_index")
+                if getattr(config, key, None) is not None
+            ),
+            None,
+        )
         if image is not None and "pixel_values" in found:
             with torch.no_grad():
                 features = module.get_image_features(found["pixel_values"])
@@ -202,7 +224,11 @@ def architectures(only: str = "", seconds: int = 300) -> Metrics:
         metrics |= {f"{label}.{column}": float(row.get(column, 0)) for column in COLUMNS}
         notes += [f"{name}: {row['note']}"] if row["note"] else []
         reasons.update(set(row["reasons"]))
-        print(f"{name:<28}" + "".join(f"{row.get(column, 0):>18,.2f}" for column in COLUMNS), row["note"], flush=True)
+        print(
+            f"{name:<28}" + "".join(f"{row.get(column, 0):>18,.2f}" for column in COLUMNS),
+            row["note"],
+            flush=True,
+        )
     notes += [f"{count} models: {reason}" for reason, count in reasons.most_common()]
 
     def count(column: str, fails: Any) -> int:

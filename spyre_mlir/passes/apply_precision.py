@@ -181,7 +181,7 @@ def _narrow_windows(op: ir.Operation) -> None:
 def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> None:
     """Compute a matmul or a logarithm outside of the islands in 16 bits, if its operands come from 16 bits.
 
-    The result of a matmul is rounded. A logarithm l of x gets one step of Newton's method in f32, l + (x * exp(-l) - 1).
+    The result of a matmul is rounded. A logarithm l of x gets a step of Newton's method in f32, l + (x * exp(-l) - 1).
     """
     generic = structured(op)
     assert generic is not None
