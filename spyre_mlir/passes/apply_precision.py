@@ -120,7 +120,7 @@ class ApplyPrecision(Pass):
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
         for op in outside if analysis else ():
-            if sdsc.opcode_of(op) in (*MATMULS, "log"):
+            if sdsc.opcode_of(op) in (*MATMULS, "log", "log1p"):
                 _narrow_outside(op, analysis)
         for rewrite in (_replace_root, _narrow_windows):
             for op in [op.operation for op in block.operations]:
@@ -173,7 +173,7 @@ def _narrow_windows(op: ir.Operation) -> None:
     if not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
         return
     with ir.InsertionPoint(op), op.location:
-        widened = _narrow(generic, generic.inputs)
+        widened = _widened(rebuilt(generic, generic.inputs, element="f16"))
     op.results[0].replace_all_uses_with(widened)
     op.erase()
 
@@ -190,35 +190,47 @@ def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> None:
         return
     if generic.result in analysis.required:
         return
+    if generic.opcode == "log1p" and not analysis.facts[generic.inputs[0]].nonnegative:
+        return
     with ir.InsertionPoint(op), op.location:
-        casts = {value: elementwise("fp32todl16", value, "f16", op.location) for value in wide}
-        for cast in casts.values():
-            maker_of(cast).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-        widened = _narrow(generic, [casts.get(value, value) for value in generic.inputs])
-        result = widened if generic.opcode in MATMULS else _refined_logarithm(generic.inputs[0], widened)
+        if generic.opcode in MATMULS:
+            inputs = [_demoted(value) if value in wide else value for value in generic.inputs]
+            result = _widened(rebuilt(generic, inputs, element="f16"))
+        else:
+            x = generic.inputs[0]
+            x = x if generic.opcode == "log" else _pointwise("add", x, 1.0)
+            result = _refined_logarithm(x, _widened(elementwise("log", _demoted(x), "f16", op.location)))
     op.results[0].replace_all_uses_with(result)
     op.erase()
 
 
+def _demoted(value: ir.Value) -> ir.Value:
+    """Build a cast to f16 whose range a run checks."""
+    result = elementwise("fp32todl16", value, "f16", ir.Location.current)
+    maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+    return result
+
+
+def _widened(result: ir.Value) -> ir.Value:
+    """Return a result of 16 bits, whose range a run checks, in f32."""
+    maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+    return elementwise("dl16tofp32", result, "f32", ir.Location.current)
+
+
+def _pointwise(opcode: str, *inputs: ir.Value | float) -> ir.Value:
+    """Build a pointwise operation of f32 on tensors of one shape and numbers."""
+    values = [number_tensor(each, "f32") if isinstance(each, float) else each for each in inputs]
+    shape = max(map(shape_of, values), key=len)
+    maps = [tuple(range(len(shape_of(value)))) for value in values]
+    return device_op(opcode, values, maps, shape, "f32", location=ir.Location.current)
+
+
 def _refined_logarithm(x: ir.Value, logarithm: ir.Value) -> ir.Value:
     """Return l + (x * exp(-l) - 1) for a finite logarithm l of x, and an infinite one as it is."""
-
-    def emit(opcode: str, *inputs: ir.Value | float) -> ir.Value:
-        values = [number_tensor(each, "f32") if isinstance(each, float) else each for each in inputs]
-        every = tuple(range(len(shape_of(x))))
-        maps = [every if shape_of(value) else () for value in values]
-        return device_op(opcode, values, maps, shape_of(x), "f32", location=ir.Location.current)
-
-    step = emit("sub", emit("mul", x, emit("exp", emit("neg", logarithm))), 1.0)
-    is_finite = emit("lesserthan", emit("abs", logarithm), math.inf)
-    return emit("where3", is_finite, emit("add", logarithm, step), logarithm)
-
-
-def _narrow(generic: Structured, inputs: Sequence[ir.Value]) -> ir.Value:
-    """Build an operation with a 16-bit result, whose range a run checks, and return the result in f32."""
-    result = rebuilt(generic, inputs, element="f16")
-    maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-    return elementwise("dl16tofp32", result, "f32", generic.op.location)
+    ratio = _pointwise("mul", x, _pointwise("exp", _pointwise("neg", logarithm)))
+    refined = _pointwise("add", logarithm, _pointwise("sub", ratio, 1.0))
+    is_finite = _pointwise("lesserthan", _pointwise("abs", logarithm), math.inf)
+    return _pointwise("where3", is_finite, refined, logarithm)
 
 
 def _separate_results(terminator: ir.Operation) -> None:

@@ -233,7 +233,7 @@ class _Partition:
         for index, node in enumerate(nodes):
             for source in node.reads:
                 later_readers[source].add(index)
-        for number, phase in enumerate(program_phases):
+        for phase in program_phases:
             if phase.side is not ExecutionSide.DEVICE:
                 continue
             # The operations of the phase on which a host operation depends, directly or through others of the phase.
