@@ -28,6 +28,8 @@ _VIEWS = {
     "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast", "linalg.transpose",
     "linalg.broadcast",
 }  # fmt: skip
+#: The attribute of an argument that distinguishes inputs, parameters and constants.
+_KIND = "spyre.kind"
 #: The reason for which the host runs an operation that the device supports.
 _SMALL = "a host operation reads it, and its work is too small for a bundle"
 #: Such operations compute at most this part of the points of the program.
@@ -185,7 +187,14 @@ class _Partition:
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
         """Return why ops cannot be one device program; None if they can."""
-        module = outlining.program_of(ops)
+        module = outlining.program_of(ops, arguments=True)
+        (func,) = functions(module.operation)
+        # Of the attributes only the kind decides; names would distinguish equal groups.
+        kinds = [
+            {key: value for key, value in each.items() if key == _KIND} for each in argument_attributes(func)
+        ]
+        with func.location:
+            func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, kinds)))
         text = str(module)
         if text not in self.refusals:
             self.refusals[text] = self.evaluator.refusal(module)
@@ -228,6 +237,9 @@ class _Partition:
         An example is the product of positions and frequencies, of which the host computes the cosine.
         """
         total = sum(_points(op) for op in self.ops)
+        on_host = sum(
+            _points(self.ops[index]) for index, reason in self.reasons.items() if reason.reason == _SMALL
+        )
         number_of = {index: number for number, phase in enumerate(program_phases) for index in phase.nodes}
         later_readers: dict[int, set[int]] = {index: set() for index in number_of}
         for index, node in enumerate(nodes):
@@ -246,7 +258,8 @@ class _Partition:
             work = sum(
                 _points(self.ops[index]) for index in chosen if nodes[index].side is ExecutionSide.DEVICE
             )
-            if not chosen or work * _WORK_RATIO > total:
+            crossing = sum(nodes[index].bytes for index in chosen if later_readers[index] - chosen)
+            if not chosen or work > crossing or (work + on_host) * _WORK_RATIO > total:
                 continue
             changed = [
                 PhaseOp(ExecutionSide.HOST, node.reads, node.bytes) if index in chosen else node
