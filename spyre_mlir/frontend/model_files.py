@@ -25,16 +25,16 @@ def import_onnx(path: str | Path) -> ir.Module:
     Raises:
         CompileError: The package onnx is missing, the file is not a valid model, or an operation has no form in linalg.
     """
+    shown, context = shown_path(str(path)), new_context()
+    if not Path(path).is_file():
+        raise CompileError(f"{shown} cannot be read: there is no such file.")
     try:
         import onnx
         from torch_mlir.extras import onnx_importer
     except ImportError:
         raise CompileError("ONNX files need the package onnx: pip install 'spyre-mlir[onnx]'.") from None
-    shown, context = shown_path(str(path)), new_context()
     try:
         model = onnx.shape_inference.infer_shapes(onnx.load(str(path)), check_type=True)
-    except OSError as error:
-        raise CompileError(f"{shown} cannot be read: {error.strerror}.") from None
     # The package raises errors of protobuf and of its checker.
     except Exception as error:
         reason = str(error).partition("\n")[0]
@@ -56,10 +56,10 @@ def load_exported(path: str | Path) -> ExportedProgram:
     Raises:
         CompileError: The file is missing or is not such a file.
     """
+    if not Path(path).is_file():
+        raise CompileError(f"{shown_path(str(path))} cannot be read: there is no such file.")
     try:
         return torch.export.load(str(path))
-    except OSError as error:
-        raise CompileError(f"{shown_path(str(path))} cannot be read: {error.strerror or error}.") from None
     except (RuntimeError, zipfile.BadZipFile, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise CompileError(f"{shown_path(str(path))} is not a program of torch.export: {reason}.") from error

@@ -106,7 +106,7 @@ class ApplyPrecision(Pass):
             kinds = [None if host is None else ir.StringAttr(host.kind).value for host in hosts]
             inputs = [number for number, kind in enumerate(kinds) if kind in (None, "input")]
             analysis = unrounded(block, frozenset(range(len(kinds))) - {*inputs})
-            # The numbers of a constant are those of the model, which rounds them as it does in an island.
+            # The model chose the numbers of a constant, which are rounded as in an island.
             analysis.wide &= sum(1 << number for number, kind in enumerate(kinds) if kind != "constant")
         in_f32, required = (analysis.unrounded, analysis.required) if analysis else (set(), set())
         outside = [op.operation for op in block.operations if not inner.intersection(op.operation.results)]
