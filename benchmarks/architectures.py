@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import inspect
-import math
 import multiprocessing
 import re
-import resource
 import time
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.programs import deviations
@@ -23,7 +20,15 @@ COLUMNS = ("right", "pieces", "bundles", "host_operations", "host_work_percent",
 
 #: Model types of transformers, in the spelling of its configurations.
 NAMES = """
-llama
+afmoe albert apertus arcee aya_vision bamba bart beit bert big_bird biogpt bitnet blenderbot blip bloom canine clip
+codegen cohere cohere2 convbert convnext convnextv2 cvt deberta deberta-v2 deepseek_v3 deit diffllama dinov2
+dinov3_vit distilbert doge dpt electra ernie4_5 eurobert exaone4 falcon falcon_h1 falcon_mamba florence2 focalnet
+funnel gemma gemma2 gemma3 git glm4 gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid
+groupvit helium hiera hubert imagegpt internvl jamba jetmoe kimi_linear layoutlm lfm2 llama llava longformer longt5
+m2m_100 mamba mamba2 marian mbart minimax ministral3 mistral mixtral mobilebert mobilenet_v2 mobilevit modernbert
+mpnet mpt nemotron_h nystromformer olmo2 olmoe opt pegasus phi phi3 pvt_v2 qwen2 qwen2_moe qwen3 qwen3_moe
+qwen3_next regnet resnet roberta rwkv segformer siglip smollm3 stablelm starcoder2 swin t5 vit wav2vec2 whisper
+xlm-roberta
 """.split()
 
 #: Fields that stay as they are.
@@ -44,7 +49,8 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"layer_period", 2),
     (r"layer_offset", 1),
     (r"layers$|n_layer$|num_layers|^depth$|blocks$|num_hidden_groups|layer_num", 2),
-    (r"max_pos|n_positions|n_ctx|max_seq|max_source|max_target|max_length|context_length|sliding_window|window_size$", 128),
+    (r"max_pos|n_positions|n_ctx|max_seq|max_source|max_target|max_length", 128),
+    (r"context_length|sliding_window|window_size$", 128),
     (r"image_size|img_size|input_size|resolution", 32),
     (r"patch_size|patch_stride|tubelet_size", 8),
     (r"num_frames|n_frames", 2),

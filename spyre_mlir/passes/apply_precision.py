@@ -121,8 +121,10 @@ class ApplyPrecision(Pass):
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
         for op in outside if analysis else ():
-            if sdsc.opcode_of(op) in (*MATMULS, "log", "log1p"):
-                _narrow_outside(op, analysis)
+            if sdsc.opcode_of(op) in (*MATMULS, "log", "log1p") and (new := _narrow_outside(op, analysis)):
+                self.remark(
+                    new, "precision", "its f32 result is computed in fp16, because its operands have 16 bits"
+                )
         for rewrite in (_replace_root, _narrow_windows):
             for op in [op.operation for op in block.operations]:
                 rewrite(op)
@@ -179,8 +181,10 @@ def _narrow_windows(op: ir.Operation) -> None:
     op.erase()
 
 
-def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> None:
+def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> ir.Operation | None:
     """Compute a matmul or a logarithm outside of the islands in 16 bits, if its operands come from 16 bits.
+
+    Return the operation that replaces it.
 
     The result of a matmul is rounded. A logarithm l of x gets a step of Newton's method in f32, l + (x * exp(-l) - 1).
     """
@@ -188,11 +192,11 @@ def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> None:
     assert generic is not None
     wide = [value for value in generic.inputs if element_of(value) == "f32"]
     if not all(map(analysis.is_from_16_bits, wide)) or element_of(generic.result) != "f32":
-        return
+        return None
     if generic.result in analysis.required:
-        return
+        return None
     if generic.opcode == "log1p" and not analysis.facts[generic.inputs[0]].nonnegative:
-        return
+        return None
     with ir.InsertionPoint(op), op.location:
         if generic.opcode in MATMULS:
             inputs = [_demoted(value) if value in wide else value for value in generic.inputs]
@@ -203,6 +207,7 @@ def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> None:
             result = _refined_logarithm(x, _widened(elementwise("log", _demoted(x), "f16", op.location)))
     op.results[0].replace_all_uses_with(result)
     op.erase()
+    return maker_of(result)
 
 
 def _demoted(value: ir.Value) -> ir.Value:
