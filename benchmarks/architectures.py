@@ -64,7 +64,7 @@ def small_fields(config: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in config.to_dict().items():
         nested = getattr(config, name, None)
-        if hasattr(nested, "to_dict"):
+        if nested is not None and hasattr(nested, "to_dict"):
             found[name] = {"model_type": nested.model_type, **small_fields(nested)}
         elif not isinstance(getattr(type(config), name, None), property):
             small = _small(name, value)
@@ -130,8 +130,8 @@ def small_model(name: str) -> tuple[Any, dict[str, Any]]:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    classes = transformers.models.auto.modeling_auto
-    config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[name]
+    classes: Any = transformers.models.auto.modeling_auto
+    config_class: Any = transformers.models.auto.configuration_auto.CONFIG_MAPPING[name]
     config = config_class(**small_fields(config_class()))
     for mapping in (
         classes.MODEL_FOR_CAUSAL_LM_MAPPING, classes.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
@@ -280,7 +280,7 @@ def _send(sender: Any, name: str) -> None:
 def _run(name: str) -> dict[str, Any]:
     import spyre_mlir
     from spyre_mlir.driver.program_figures import host_share
-    from spyre_mlir.driver.steps import BundleStep
+    from spyre_mlir.driver.steps import BundleStep, HostStep
     from spyre_mlir.remarks import HOST, Remarks
 
     model, inputs = small_model(name)
@@ -293,9 +293,9 @@ def _run(name: str) -> dict[str, Any]:
     remarks = Remarks(program.remarks).of_kind(HOST)
     return {
         "right": worst <= 1,
-        "pieces": len(program.last) if hasattr(program, "programs") else 1,
+        "pieces": len(getattr(program, "last", (program,))),
         "bundles": sum(isinstance(step, BundleStep) for step in steps),
-        "host_operations": sum(step.operations for step in steps if not isinstance(step, BundleStep)),
+        "host_operations": sum(step.operations for step in steps if isinstance(step, HostStep)),
         "host_work_percent": 100 * host_share(steps),
         "compile_s": compiled - begun,
         "note": "" if worst <= 1 else f"{worst:.2f} of the allowed error",

@@ -120,8 +120,10 @@ class ApplyPrecision(Pass):
                 text = f"{demotion.in_f32} f32 values between fp16 values stay f32: fp16 would change results"
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
-        for op in outside if analysis else ():
-            if sdsc.opcode_of(op) in (*MATMULS, "log", "log1p") and (new := _narrow_outside(op, analysis)):
+        for op in outside:
+            if analysis is None or sdsc.opcode_of(op) not in (*MATMULS, "log", "log1p"):
+                continue
+            if new := _narrow_outside(op, analysis):
                 self.remark(
                     new, "precision", "its f32 result is computed in fp16, because its operands have 16 bits"
                 )
@@ -225,7 +227,7 @@ def _widened(result: ir.Value) -> ir.Value:
 
 def _pointwise(opcode: str, *inputs: ir.Value | float) -> ir.Value:
     """Build a pointwise operation of f32 on tensors of one shape and numbers."""
-    values = [number_tensor(each, "f32") if isinstance(each, float) else each for each in inputs]
+    values = [each if isinstance(each, ir.Value) else number_tensor(each, "f32") for each in inputs]
     shape = max(map(shape_of, values), key=len)
     maps = [tuple(range(len(shape_of(value)))) for value in values]
     return device_op(opcode, values, maps, shape, "f32", location=ir.Location.current)
