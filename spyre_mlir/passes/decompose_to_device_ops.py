@@ -65,8 +65,6 @@ _LOWERINGS = {
     "tosa": f'--pass-pipeline="builtin.module({_TOSA})"',
 }
 _REQUESTS = {"stick.pin", "stick.restickify"}
-#: The operation of the device and the neutral element, by the combination of a scan.
-_COMBINERS = {"arith.addf": ("add", 0.0), "arith.mulf": ("mul", 1.0)}
 
 
 @dataclass(frozen=True)
@@ -293,14 +291,16 @@ class _FunctionDecomposer:
         self.terms.bind(op.results[0], whole, is_private=True)
 
     def _scan(self, op: ir.Operation) -> None:
-        """Combine each element with the elements before it, at distances 1, 2, 4 and so on, in log2(size) steps."""
-        combiner = op.regions[0].blocks[0].operations[0].operation.name
-        opcode, neutral = _COMBINERS.get(combiner, ("", None))
-        is_simple = len(op.regions[0].blocks[0].operations) == 2 and use_empty(op.results[1])
-        if not is_simple or not ir.BoolAttr(op.attributes["inclusive"]).value:
-            raise error_at(op, "a scan on the device includes each element, and adds or multiplies")
-        if self.terms[op.operands[2]].splat != neutral:
-            raise error_at(op, f"a scan on the device begins with {neutral}")
+        """Add the elements before each element, at distances 1, 2, 4 and so on, in log2(size) steps."""
+        # Partial sums stay in f32; partial products would be rounded in each step.
+        body = [inner.operation.name for inner in op.regions[0].blocks[0].operations]
+        is_sum = body[0] == "arith.addf" and len(body) == 2 and use_empty(op.results[1])
+        if not is_sum or not ir.BoolAttr(op.attributes["inclusive"]).value:
+            raise error_at(
+                op, f"'{op.name}' has no device operation; only sums that include each element have"
+            )
+        if self.terms[op.operands[2]].splat != 0:
+            raise error_at(op, "a scan on the device begins with 0")
         dim = ir.IntegerAttr(op.attributes["dimension"]).value
         value, shape = self.terms.materialize(op.operands[0], op.location), list(shape_of(op.results[0]))
         element, every = device_element(element_of(op.results[0]), op.location), tuple(range(len(shape)))
@@ -309,7 +309,7 @@ class _FunctionDecomposer:
             offsets, first, later = [0] * len(shape), list(shape), list(shape)
             offsets[dim], first[dim], later[dim] = distance, distance, size - distance
             pair = [extracted(value, offsets, later), extracted(value, [0] * len(shape), later)]
-            sums = device_op(opcode, pair, [every, every], later, element, location=op.location)
+            sums = device_op("add", pair, [every, every], later, element, location=op.location)
             whole = empty(shape, element_type(value))
             begin = sdsc.clone(extracted(value, [0] * len(shape), first), op.location)
             value = _inserted(sums, _inserted(begin, whole, [0] * len(shape)), offsets)

@@ -34,7 +34,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "cumsum": (lambda x: x.cumsum(1), (X,)),
     "cumsum in sticks": (lambda x: x.cumsum(-1), (X,)),
     "cumsum of f32": (lambda x: x.float().cumsum(1) * 2, (X,)),
-    "cumprod": (lambda x: x.sigmoid().cumprod(1), (X,)),
     "product with a result in f32": (lambda x, w: (x.float() * 1.5) @ w.float() + 1, (X, W)),
     "logarithm in f32": (lambda x: torch.log(1 + torch.exp(x.float())) + 1, (X,)),
     "softplus in f32": (lambda x: torch.nn.functional.softplus(x.float()), (X,)),
