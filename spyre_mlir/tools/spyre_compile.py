@@ -175,9 +175,8 @@ class _Source:
         # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
         from spyre_mlir import dialects
 
-        module = _common.parse_module(
-            self.path, dialects.context(), self._data if self._is_onnx or self.path == "-" else None
-        )
+        content = self.text if self._is_onnx else self._data if self.path == "-" else None
+        module = _common.parse_module(self.path, dialects.context(), content)
         if self.autocast is not None:
             from spyre_mlir.passes.autocast_products import AutocastProducts
 

@@ -106,3 +106,11 @@ def test_exported_refusals(tmp_path: Path) -> None:
     for name, reason in (("missing", "cannot be read"), ("text", "not a program of torch.export")):
         with pytest.raises(spyre_mlir.CompileError, match=reason):
             spyre_mlir.compile(tmp_path / f"{name}.pt2")
+
+
+def test_spyre_compile_reads_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from spyre_mlir.tools.spyre_compile import main
+
+    file, _, _ = onnx_file("mlp", tmp_path)
+    assert main([str(file), "-o", str(tmp_path / "mlp.bundle"), "--check"]) == 0
+    assert "PASS  result0" in capsys.readouterr().out
