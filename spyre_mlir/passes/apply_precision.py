@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -43,7 +42,7 @@ from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.linalg_values import buffer_of, number_tensor
+from spyre_mlir.rewriting.linalg_values import buffer_of
 from spyre_mlir.rewriting.outlining import read_by, replace_operands
 from spyre_mlir.rewriting.tensor_builders import constant, elementwise, empty
 from spyre_mlir.target.element_types import cast_between
@@ -99,17 +98,13 @@ class ApplyPrecision(Pass):
         islands = Islands(block)
         is_strict = self.policy == "strict"
         inner = islands.rounded_matmuls() if is_strict else islands.inner()
-        analysis = None
-        if not is_strict and islands.order:
+        in_f32, required = set[ir.Value](), set[ir.Value]()
+        if inner and not is_strict:
             # The range of a parameter does not grow with the data.
             hosts = [attributes.get(sdsc.HOST) for attributes in argument_attributes(func)]
             kinds = [None if host is None else ir.StringAttr(host.kind).value for host in hosts]
-            inputs = [number for number, kind in enumerate(kinds) if kind in (None, "input")]
-            analysis = unrounded(block, frozenset(range(len(kinds))) - {*inputs})
-            # The model chose the numbers of a constant, which are rounded as in an island.
-            analysis.wide &= sum(1 << number for number, kind in enumerate(kinds) if kind != "constant")
-        in_f32, required = (analysis.unrounded, analysis.required) if analysis else (set(), set())
-        outside = [op.operation for op in block.operations if not inner.intersection(op.operation.results)]
+            parameters = frozenset(n for n, kind in enumerate(kinds) if kind not in (None, "input"))
+            in_f32, required = unrounded(block, parameters)
         if inner:
             demotion = _Demotion(block, inner, in_f32 | islands.partial, required)
             demotion.run()
@@ -120,13 +115,6 @@ class ApplyPrecision(Pass):
                 text = f"{demotion.in_f32} f32 values between fp16 values stay f32: fp16 would change results"
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
-        for op in outside:
-            if analysis is None or sdsc.opcode_of(op) not in (*MATMULS, "log", "log1p"):
-                continue
-            if new := _narrow_outside(op, analysis):
-                self.remark(
-                    new, "precision", "its f32 result is computed in fp16, because its operands have 16 bits"
-                )
         for rewrite in (_replace_root, _narrow_windows):
             for op in [op.operation for op in block.operations]:
                 rewrite(op)
@@ -136,11 +124,10 @@ class ApplyPrecision(Pass):
         for op in wide_sums(block):
             op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
         for op in (op.operation for op in block.operations):
-            if sdsc.opcode_of(op) in MATMULS and any(
-                element_of(value) == "f32" for value in list(op.operands)[:2]
-            ):
-                types = " x ".join(element_of(value) for value in list(op.operands)[:2])
-                raise error_at(op, f"a matmul supports fp16, fp8 or int8, not {types}; cast the operands")
+            types = [element_of(value) for value in list(op.operands)[:2]]
+            if sdsc.opcode_of(op) in MATMULS and "f32" in types:
+                text = f"a matmul supports fp16, fp8 or int8, not {' x '.join(types)}; cast the operands"
+                raise error_at(op, text)
 
 
 def _replace_root(op: ir.Operation) -> None:
@@ -178,67 +165,11 @@ def _narrow_windows(op: ir.Operation) -> None:
     if not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
         return
     with ir.InsertionPoint(op), op.location:
-        widened = _widened(rebuilt(generic, generic.inputs, element="f16"))
+        result = rebuilt(generic, generic.inputs, element="f16")
+        maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        widened = elementwise("dl16tofp32", result, "f32", op.location)
     op.results[0].replace_all_uses_with(widened)
     op.erase()
-
-
-def _narrow_outside(op: ir.Operation, analysis: _Rounding) -> ir.Operation | None:
-    """Compute a matmul or a logarithm outside of the islands in 16 bits, if its operands come from 16 bits.
-
-    Return the operation that replaces it.
-
-    The result of a matmul is rounded. A logarithm l of x gets a step of Newton's method in f32, l + (x * exp(-l) - 1).
-    """
-    generic = structured(op)
-    assert generic is not None
-    wide = [value for value in generic.inputs if element_of(value) == "f32"]
-    if not all(map(analysis.is_from_16_bits, wide)) or element_of(generic.result) != "f32":
-        return None
-    if generic.result in analysis.required:
-        return None
-    if generic.opcode == "log1p" and not analysis.facts[generic.inputs[0]].nonnegative:
-        return None
-    with ir.InsertionPoint(op), op.location:
-        if generic.opcode in MATMULS:
-            inputs = [_demoted(value) if value in wide else value for value in generic.inputs]
-            result = _widened(rebuilt(generic, inputs, element="f16"))
-        else:
-            x = generic.inputs[0]
-            x = x if generic.opcode == "log" else _pointwise("add", x, 1.0)
-            result = _refined_logarithm(x, _widened(elementwise("log", _demoted(x), "f16", op.location)))
-    op.results[0].replace_all_uses_with(result)
-    op.erase()
-    return maker_of(result)
-
-
-def _demoted(value: ir.Value) -> ir.Value:
-    """Build a cast to f16 whose range a run checks."""
-    result = elementwise("fp32todl16", value, "f16", ir.Location.current)
-    maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-    return result
-
-
-def _widened(result: ir.Value) -> ir.Value:
-    """Return a result of 16 bits, whose range a run checks, in f32."""
-    maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-    return elementwise("dl16tofp32", result, "f32", ir.Location.current)
-
-
-def _pointwise(opcode: str, *inputs: ir.Value | float) -> ir.Value:
-    """Build a pointwise operation of f32 on tensors of one shape and numbers."""
-    values = [each if isinstance(each, ir.Value) else number_tensor(each, "f32") for each in inputs]
-    shape = max(map(shape_of, values), key=len)
-    maps = [tuple(range(len(shape_of(value)))) for value in values]
-    return device_op(opcode, values, maps, shape, "f32", location=ir.Location.current)
-
-
-def _refined_logarithm(x: ir.Value, logarithm: ir.Value) -> ir.Value:
-    """Return l + (x * exp(-l) - 1) for a finite logarithm l of x, and an infinite one as it is."""
-    ratio = _pointwise("mul", x, _pointwise("exp", _pointwise("neg", logarithm)))
-    refined = _pointwise("add", logarithm, _pointwise("sub", ratio, 1.0))
-    is_finite = _pointwise("lesserthan", _pointwise("abs", logarithm), math.inf)
-    return _pointwise("where3", is_finite, refined, logarithm)
 
 
 def _separate_results(terminator: ir.Operation) -> None:
@@ -535,8 +466,8 @@ _TRANSPARENT = frozenset(
 )
 
 
-def unrounded(block: ir.Block, parameters: frozenset[int]) -> _Rounding:
-    """Return the facts of a function's block: which f32 values rounding would spoil, and which of them are required.
+def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value], set[ir.Value]]:
+    """Return the f32 values of a function's block that rounding would spoil, and the required values among them.
 
     Required values would lose all digits, so they must not be rounded even where the device computes only in 16 bits.
     ``parameters`` are indices of arguments.
@@ -548,7 +479,7 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> _Rounding:
     # In reverse order, because a view is kept if its readers are kept.
     for op in reversed([op.operation for op in block.operations]):
         analysis.keep_views(op)
-    return analysis
+    return analysis.unrounded, analysis.required
 
 
 def feeding_exponentials(block: ir.Block) -> Iterator[ir.Operation]:
@@ -578,18 +509,11 @@ class _Rounding:
         self.sources = 0
         for number, argument in enumerate(block.arguments):
             self._source(argument, has_unit=number not in parameters)
-        #: A bit set of the sources that have 32 bits.
-        self.wide = sum(1 << n for n, argument in enumerate(block.arguments) if element_of(argument) == "f32")
 
     def _source(self, value: ir.Value, has_unit: bool) -> None:
         unit = 1.0 if has_unit else 0.0
         self.facts[value] = ValueFacts(element_of(value) != "f32", (unit, unit), sources=1 << self.sources)
         self.sources += 1
-
-    def is_from_16_bits(self, value: ir.Value) -> bool:
-        """Return whether a value is computed without f32 arguments."""
-        facts = self.facts.get(value)
-        return facts is not None and not facts.sources & self.wide
 
     def visit(self, op: ir.Operation) -> None:
         if op.name in ("tensor.empty", "linalg.fill", "func.return"):
