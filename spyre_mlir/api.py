@@ -77,7 +77,8 @@ def compile(
     floating-point operations.
 
     Args:
-        module_or_mlir: A PyTorch model, or a linalg module: its text, the path of an .mlir file, or an ``ir.Module``.
+        module_or_mlir: A PyTorch model, or a linalg module: its text, the path of an .mlir file, or an ``ir.Module``. A
+            path may also be an ONNX file, or a .pt2 file of ``torch.export``, which has example inputs.
         inputs: Example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. For a module: arrays or
             device tensors by position. The layout of a ``DeviceTensor`` becomes the layout of the input.
         device: A device file (default: SPYRE_DEVICE, or the packaged one; docs/devices.md).
@@ -115,6 +116,12 @@ def compile(
     Raises:
         CompileError: The model, the module or an option is rejected; the message says what to change.
     """
+    suffix = Path(module_or_mlir).suffix if isinstance(module_or_mlir, str | Path) else ""
+    if suffix in (".onnx", ".pt2"):
+        from spyre_mlir.frontend import model_files  # imports PyTorch
+
+        read = model_files.import_onnx if suffix == ".onnx" else model_files.load_exported
+        module_or_mlir = read(module_or_mlir)
     if mesh is not None:
         from spyre_mlir.meshes import mesh_compilation
 

@@ -32,8 +32,8 @@ def read_text(path: str, max_bytes: int = _MAX_BYTES) -> str:
 
 #: What to give instead of a file of a model, by its suffix.
 _MODEL_FILES = {
-    ".onnx": "import it to linalg with torch-mlir, or convert it to a PyTorch model",
-    ".pt2": "give the exported program that torch.export.load returns",
+    ".onnx": "spyre_mlir.compile and spyre-compile read it",
+    ".pt2": "spyre_mlir.compile reads it",
     ".pt": "create the model, load the weights into it, and give the model",
     ".pth": "create the model, load the weights into it, and give the model",
     ".safetensors": "create the model, load the weights into it, and give the model",

@@ -151,7 +151,10 @@ class CallDecomposer:
         ):
             functional = dict(zip(values, map(to_fun, operands), strict=True))
             args, kwargs = pytree.tree_map_only(Node, functional.__getitem__, call)
-            returned = pytree.tree_map(from_fun, target(*args, **kwargs))
+            # A decomposed operand may have other strides than the captured tensor, of which the model takes a view.
+            is_view = target is torch.ops.aten.view.default
+            function = torch.ops.aten.reshape.default if is_view else target
+            returned = pytree.tree_map(from_fun, function(*args, **kwargs))
 
         def node(tensor: Tensor) -> Node:
             slot = get_proxy_slot(tensor, tracer, None)

@@ -564,7 +564,7 @@ _IR = re.compile(r": (?=%|\(!|\")|\n")
 
 def lower_to_linalg(module: ir.Module) -> ir.Module:
     """Lower a module in place; raise ``UnloweredError`` at the line of the model if an operation is not lowered."""
-    _run(module, _TO_LINALG)
+    run_passes(module, _TO_LINALG)
     # Before the last passes: an operation without a lowering still has its PyTorch name here.
     unlowered = [
         (named[1], operation)
@@ -578,10 +578,10 @@ def lower_to_linalg(module: ir.Module) -> ir.Module:
         )
         error.module = source_note(first.location, "module")
         raise error
-    _run(module, _FINISH)
+    run_passes(module, _FINISH)
     clean(module)
     # Cleaning folds constants into others, and leaves the folded constants without a use.
-    _run(module, ("func.func(canonicalize,cse)",))
+    run_passes(module, ("func.func(canonicalize,cse)",))
     return module
 
 
@@ -597,10 +597,10 @@ def load_conversion_dialect(context: ir.Context) -> None:
     The bindings cannot load the dialect by name; a pass that creates such casts loads it for any module.
     """
     with ir.Location.unknown(context):
-        _run(ir.Module.create(), ("func.func(convert-torch-to-linalg)",))
+        run_passes(ir.Module.create(), ("func.func(convert-torch-to-linalg)",))
 
 
-def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
+def run_passes(module: ir.Module, passes: tuple[str, ...]) -> None:
     """Run passes with diagnostics in the exception, not on stderr; the module is verified after each list."""
     context = module.context
     emit, context.emit_error_diagnostics = context.emit_error_diagnostics, False

@@ -839,14 +839,21 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_NumberOperand]:
-    """Yield the number, if any, in an arithmetic call on a float tensor, if every format represents the number."""
+    """Yield the number, if any, in an arithmetic call on a tensor of numbers, if every format represents the number.
+
+    An integer tensor, such as positions, is combined with an integer of the same type.
+    """
     name = getattr(node.target, "__name__", "").strip("_")
     if name not in _ARITHMETIC or len(node.args) != 2 or node.kwargs or len(operands) != 1:
         return
     (tensor,) = operands
-    if not tensor.dtype.is_floating_point or not tensor.ndim:
+    if tensor.dtype == torch.bool or tensor.is_complex() or not tensor.ndim:
         return
     for position, value in enumerate(cast(Sequence[Any], node.args)):
+        if not tensor.dtype.is_floating_point:
+            if type(value) is int and abs(value) <= torch.iinfo(tensor.dtype).max:
+                yield _NumberOperand(node, position, value, tensor.dtype)
+            continue
         if type(value) is int:
             is_represented = abs(value) <= _MOST_INTEGER
         else:

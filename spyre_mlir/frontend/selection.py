@@ -182,6 +182,29 @@ def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callabl
     return form
 
 
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """``index`` by positions that vary along different dims: rows of one indexed dim after the other."""
+    given = [(dim, each) for dim, each in enumerate(indices) if each is not None]
+    axes = [axis for _, each in given for axis in range(-each.ndim, 0) if each.shape[axis] != 1]
+    is_empty = 0 in (x.numel(), *(each.numel() for _, each in given))
+    is_mask = any(each.dtype in (torch.bool, torch.uint8) for _, each in given)
+    if is_empty or is_mask or len(set(axes)) < len(axes) or [dim for dim, _ in given] == [0]:
+        return NotImplemented
+    shape = torch.broadcast_shapes(*(each.shape for _, each in given))
+    for dim, each in given:
+        x = aten.index.Tensor(x.movedim(dim, 0), [each.reshape(-1)]).movedim(0, dim)
+    dims = [dim for dim, _ in given]
+    x = x.movedim(dims, list(range(len(dims))))
+    others = x.shape[len(dims) :]
+    # The dims of the positions are split into their axes, and these are sorted.
+    x = x.reshape([shape[axis] for axis in axes] + list(others))
+    x = x.permute([axes.index(axis) for axis in sorted(axes)] + list(range(len(axes), x.ndim)))
+    x = x.reshape([*shape, *others])
+    if dims[-1] - dims[0] < len(dims):
+        x = x.movedim(list(range(len(shape))), list(range(dims[0], dims[0] + len(shape))))
+    return x
+
+
 def one_hot(index: Tensor, classes: int = -1) -> Tensor:
     """``one_hot``: 1 at the position given by the index."""
     if classes < 0:
@@ -338,6 +361,11 @@ FORMS = {
     aten.argmin.default: position_of_extreme(torch.amin),
     aten.topk.default: largest_elements,
     aten.index_copy.default: index_copy,
+    aten.index.Tensor: index,
+    aten._unsafe_index.Tensor: index,
+    aten.index_select.default: lambda x, dim, each: (
+        index(x, [*[None] * (dim % x.ndim), each.reshape(-1)]) if x.ndim else NotImplemented
+    ),
     aten.index_put.default: index_put,
     aten.scatter.src: scatter_into(torch.where),
     aten.scatter.value: scatter_into(torch.where),

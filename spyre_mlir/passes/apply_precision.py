@@ -123,6 +123,11 @@ class ApplyPrecision(Pass):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
         for op in wide_sums(block):
             op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
+        for op in (op.operation for op in block.operations):
+            types = [element_of(value) for value in list(op.operands)[:2]]
+            if sdsc.opcode_of(op) in MATMULS and "f32" in types:
+                text = f"a matmul supports fp16, fp8 or int8, not {' x '.join(types)}; cast the operands"
+                raise error_at(op, text)
 
 
 def _replace_root(op: ir.Operation) -> None:

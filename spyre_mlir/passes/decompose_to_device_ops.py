@@ -165,7 +165,7 @@ class _FunctionDecomposer:
         """Bind the results of an op to device operations, views or terms that later ops complete."""
         # Gathers are handled first: a gather is also a linalg.generic, but its body reads by index.
         if (rows := gathered_rows(self.terms, op)) is not None:
-            self.terms.bind(op.results[0], rows, is_private=True)
+            self.terms.bind_term(op.results[0], rows)
         elif (part := looked_up_part(self.terms, op)) is not None:
             self.terms.bind_term(op.results[0], part, is_private=False)
         elif op.name == "linalg.generic" and sdsc.OP in op.attributes:
@@ -200,6 +200,8 @@ class _FunctionDecomposer:
             self._pad(op)
         elif op.name == "tensor.insert_slice":
             self._insert_slice(op)
+        elif op.name == "tm_tensor.scan":
+            self._scan(op)
         elif op.name == "func.return":
             self._return(op)
             return
@@ -288,6 +290,32 @@ class _FunctionDecomposer:
         whole = _inserted(sdsc.clone(part, op.location), whole, low)
         self.terms.bind(op.results[0], whole, is_private=True)
 
+    def _scan(self, op: ir.Operation) -> None:
+        """Add the elements before each element, at distances 1, 2, 4 and so on, in log2(size) steps."""
+        # Partial sums stay in f32; partial products would be rounded in each step.
+        body = [inner.operation.name for inner in op.regions[0].blocks[0].operations]
+        is_sum = body[0] == "arith.addf" and len(body) == 2 and use_empty(op.results[1])
+        if not is_sum or not ir.BoolAttr(op.attributes["inclusive"]).value:
+            raise error_at(
+                op, f"'{op.name}' has no device operation; only sums that include each element have"
+            )
+        if self.terms[op.operands[2]].splat != 0:
+            raise error_at(op, "a scan on the device begins with 0")
+        dim = ir.IntegerAttr(op.attributes["dimension"]).value
+        value, shape = self.terms.materialize(op.operands[0], op.location), list(shape_of(op.results[0]))
+        element, every = device_element(element_of(op.results[0]), op.location), tuple(range(len(shape)))
+        size, distance = shape[dim], 1
+        while distance < size:
+            offsets, first, later = [0] * len(shape), list(shape), list(shape)
+            offsets[dim], first[dim], later[dim] = distance, distance, size - distance
+            pair = [extracted(value, offsets, later), extracted(value, [0] * len(shape), later)]
+            sums = device_op("add", pair, [every, every], later, element, location=op.location)
+            whole = empty(shape, element_type(value))
+            begin = sdsc.clone(extracted(value, [0] * len(shape), first), op.location)
+            value = _inserted(sums, _inserted(begin, whole, [0] * len(shape)), offsets)
+            distance *= 2
+        self.terms.bind(op.results[0], value, is_private=size > 1)
+
     def _insert_slice(self, op: ir.Operation) -> None:
         """Insert a part into its buffer, through a copy unless the buffer is an iter_arg of a loop."""
         offsets, sizes, strides = (
@@ -302,12 +330,53 @@ class _FunctionDecomposer:
         mixed = [next(indices) if offset == DYNAMIC else offset for offset in offsets]
         private = partial(self.terms.private_buffer, location=op.location, sole_reader=True)
         # The buffer of an iter_arg is written before a part of it is computed, so no copy is needed.
-        if op.parent.operation.name == LOOP:
+        if _is_whole(op):
+            part, whole = (
+                private(op.operands[0]),
+                empty(
+                    shape_of(op.results[0]), element_type(self.terms.materialize(op.operands[0], op.location))
+                ),
+            )
+        elif op.parent.operation.name == LOOP:
             part, whole = private(op.operands[0]), private(op.operands[1])
         else:
-            part, whole = self.terms.materialize(op.operands[0], op.location), private(op.operands[1])
+            part, whole = self.terms.materialize(op.operands[0], op.location), self._buffer(op)
             part = sdsc.clone(part, op.location)
         self.terms.bind(op.results[0], _inserted(part, whole, mixed, sizes), is_private=True)
+
+    def _buffer(self, op: ir.Operation) -> ir.Value:
+        """Return the buffer of an insertion; an uninitialized one is filled with zeros, the numbers on the host."""
+        if not _is_empty(op.operands[1]):
+            return self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
+        element = device_element(element_of(op.results[0]), op.location)
+        return self.terms.filled(shape_of(op.results[0]), element, 0.0, op.location)
+
+
+def _is_whole(op: ir.Operation) -> bool:
+    """Return whether an insertion into an uninitialized tensor begins a row of insertions that write all of it."""
+    written = sum(map(math.prod, _disjoint_insertions(op)))
+    return _is_empty(op.operands[1]) and written == math.prod(shape_of(op.results[0]))
+
+
+def _disjoint_insertions(op: ir.Operation) -> list[list[int]]:
+    """Return the sizes of an insertion and of the insertions after it that alone read its result, while disjoint."""
+    boxes: list[tuple[list[int], list[int]]] = []
+    while op.name == "tensor.insert_slice":
+        offsets, sizes = (
+            list(ir.DenseI64ArrayAttr(op.attributes[f"static_{key}"])) for key in ("offsets", "sizes")
+        )
+        overlaps = any(
+            all(a < b + m and b < a + n for a, n, b, m in zip(offsets, sizes, *box, strict=True))
+            for box in boxes
+        )
+        if DYNAMIC in (*offsets, *sizes) or overlaps:
+            break
+        boxes.append((offsets, sizes))
+        uses = list(op.results[0].uses)
+        if len(uses) != 1 or uses[0].operand_number != 1:
+            break
+        op = uses[0].owner.operation
+    return [sizes for _, sizes in boxes]
 
 
 def _inserted(
@@ -417,7 +486,7 @@ def _is_empty(value: ir.Value) -> bool:
 _ROW = -1
 
 
-def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
+def gathered_rows(terms: Terms, op: ir.Operation) -> Term | None:
     """Rewrite a lookup as a gather; None for another op, or a lookup that does not gather rows.
 
         %y = linalg.generic ins(%i : tensor<3xi64>) outs(..) { tensor.extract %table[%in, %d1] }
@@ -433,10 +502,11 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
         return None
     source, *indices = extract.operands
     shape, argument = shape_of(source), generic.body.arguments[0]
-    dims = []
+    dims = list[int | None]()
     for index, size in zip(indices, shape, strict=True):
         dim, position = _counted_dim(index), _position_of(index)
-        if dim is None:
+        # A dim of one element may be read at 0.
+        if dim is None and not (size == 1 and scalar_of(index) == 0):
             if position is None or not (position == argument or _is_wrapped(position, argument, size)):
                 return None
             dim = _ROW
@@ -445,10 +515,15 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
         return None
     rank, row = len(generic.extents), dims.index(_ROW)
     # Whole rows: the iteration dims are the dims of the positions and of the rows, each in full.
-    read = [*(dim for dim in dims if dim != _ROW), *(dim for dim in generic.maps[0] if dim is not None)]
-    if generic.maps[-1] != tuple(range(rank)) or sorted(read) != list(range(rank)):
+    places = (*dims, *generic.maps[0])
+    read = [dim for dim in places if dim not in (None, _ROW)]
+    unread = [dim for dim, extent in enumerate(generic.extents) if extent == 1 and dim not in read]
+    if generic.maps[-1] != tuple(range(rank)) or sorted([*read, *unread]) != list(range(rank)):
         return None
-    if any(dim != _ROW and generic.extents[dim] != size for dim, size in zip(dims, shape, strict=True)):
+    if any(
+        dim not in (None, _ROW) and generic.extents[dim] != size
+        for dim, size in zip(dims, shape, strict=True)
+    ):
         return None
     table = terms.materialize(source, op.location)
     positions = terms.materialize(generic.inputs[0], op.location)
@@ -464,7 +539,8 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
         below = emit("fp32toint32", "i32", emit("lesserthan", "f32", numbers, number_tensor(0, "f32")))
         offset = emit("muli32toi32", "i32", below, number_tensor(shape[row], "i32"))
         positions = emit("addi32toi32", "i32", positions, offset)
-    return device_op(
+    kept = tuple(dim for dim in range(rank) if dim not in unread)
+    result = device_op(
         "gather",
         [positions, table],
         [generic.maps[0], tuple(rank if dim == _ROW else dim for dim in dims)],
@@ -472,7 +548,9 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
         element_of(table),
         location=op.location,
         reduced=[rank],
+        result_map=kept,
     )
+    return Term(result, kept)
 
 
 def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
@@ -667,7 +745,8 @@ class NodeBuilder:
     def matmul(self, lhs: Node, rhs: Node, contracted: int, element: str) -> Node:
         """Multiply two nodes and sum over a dim of both."""
         dims = sorted({dim for node in (lhs, rhs) for dim in node.dims if dim is not None})
-        return self._build(PRODUCTS[lhs.element], [lhs, rhs], dims, element, reduced=[contracted])
+        opcode = PRODUCTS["f16" if lhs.element == "f32" else lhs.element]
+        return self._build(opcode, [lhs, rhs], dims, element, reduced=[contracted])
 
 
 class BodyDecomposer:
@@ -939,7 +1018,9 @@ class BodyDecomposer:
         if is_matmul and not (rows and columns):
             # Matrix times vector: if the contracted dim is in the stick, a product and a sum are enough.
             is_matmul = (rhs if columns else lhs).dims[-1] != contracted
-        if lhs.element != rhs.element or lhs.element not in PRODUCTS:
+        # The precision policy decides whether the operands of an f32 matmul may be rounded to fp16.
+        is_f32 = lhs.element == "f32" and bool(rows and columns)
+        if lhs.element != rhs.element or not (is_f32 or lhs.element in PRODUCTS):
             if is_matmul and rows and columns:
                 text = f"a matmul supports fp16, fp8 or int8, not {lhs.element} x {rhs.element}; cast the operands"
                 raise error_at(self.op, text)

@@ -16,7 +16,7 @@ from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.dialects.torch_call import is_collective
 from spyre_mlir.errors import ALWAYS_FAILS, CompileError, FailedAssertionError
-from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.mlir import indexing_maps, ir, location_of
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST
@@ -28,6 +28,12 @@ _VIEWS = {
     "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast", "linalg.transpose",
     "linalg.broadcast",
 }  # fmt: skip
+#: The attribute of an argument that distinguishes inputs, parameters and constants.
+_KIND = "spyre.kind"
+#: The reason for which the host runs an operation that the device supports.
+_SMALL = "a host operation reads it, and its work is too small for a bundle"
+#: Such operations compute at most this part of the points of the program.
+_WORK_RATIO = 100
 #: Element types that the device does not support, and element types that it can read but not write.
 _FOREIGN, _READ_ONLY = {"i16", "ui16", "f64"}, {"i8", "ui8"}
 
@@ -164,7 +170,7 @@ class _Partition:
             return ExecutionSide.HOST if is_host else ExecutionSide.EITHER
         elif foreign:
             reason = f"element type {foreign[0]} is not supported by the device"
-        elif integers and not is_integer_product(op):
+        elif integers and elements != {"i1"} and not is_integer_product(op):
             reason = "integer arithmetic runs on the host"
         elif is_narrowed_for_others(op):
             reason = "int8 arithmetic runs on the host"
@@ -181,7 +187,14 @@ class _Partition:
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
         """Return why ops cannot be one device program; None if they can."""
-        module = outlining.program_of(ops)
+        module = outlining.program_of(ops, arguments=True)
+        (func,) = functions(module.operation)
+        # Of the attributes only the kind decides; names would distinguish equal groups.
+        kinds = [
+            {key: value for key, value in each.items() if key == _KIND} for each in argument_attributes(func)
+        ]
+        with func.location:
+            func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, kinds)))
         text = str(module)
         if text not in self.refusals:
             self.refusals[text] = self.evaluator.refusal(module)
@@ -209,11 +222,52 @@ class _Partition:
                 if phase.side is ExecutionSide.DEVICE
                 for index in self._unfused(phase, sides)
             }
+            for index in () if lost else self._small_before_host(nodes, program_phases):
+                self.reasons[index] = Refusal(_SMALL, location_of(self.ops[index].location))
+                lost.add(index)
             # Each round moves at least one operation to the host, so the loop terminates.
             if not lost:
                 return program_phases
             for index in lost:
                 sides[index] = ExecutionSide.HOST
+
+    def _small_before_host(self, nodes: Sequence[PhaseOp], program_phases: Sequence[Phase]) -> list[int]:
+        """Return the operations of a device phase that the host runs with fewer phases, if their work is negligible.
+
+        An example is the product of positions and frequencies, of which the host computes the cosine.
+        """
+        total = sum(_points(op) for op in self.ops)
+        on_host = sum(
+            _points(self.ops[index]) for index, reason in self.reasons.items() if reason.reason == _SMALL
+        )
+        number_of = {index: number for number, phase in enumerate(program_phases) for index in phase.nodes}
+        later_readers: dict[int, set[int]] = {index: set() for index in number_of}
+        for index, node in enumerate(nodes):
+            for source in node.reads:
+                later_readers[source].add(index)
+        for phase in program_phases:
+            if phase.side is not ExecutionSide.DEVICE:
+                continue
+            # The operations of the phase on which a host operation depends, directly or through others of the phase.
+            chosen = set[int]()
+            for index in reversed(phase.nodes):
+                readers = later_readers[index]
+                sides = {program_phases[number_of[reader]].side for reader in readers}
+                if ExecutionSide.HOST in sides or readers & chosen:
+                    chosen.add(index)
+            work = sum(
+                _points(self.ops[index]) for index in chosen if nodes[index].side is ExecutionSide.DEVICE
+            )
+            crossing = sum(nodes[index].bytes for index in chosen if later_readers[index] - chosen)
+            if not chosen or work > crossing or (work + on_host) * _WORK_RATIO > total:
+                continue
+            changed = [
+                PhaseOp(ExecutionSide.HOST, node.reads, node.bytes) if index in chosen else node
+                for index, node in enumerate(nodes)
+            ]
+            if len(phases(changed)) < len(program_phases):
+                return [index for index in chosen if nodes[index].side is ExecutionSide.DEVICE]
+        return []
 
     def _unfused(self, phase: Phase, sides: Sequence[ExecutionSide]) -> list[int]:
         """Return the parts that make the device refuse a phase: parts with the same refusal if any, else all parts."""
@@ -266,6 +320,19 @@ class _Partition:
             is_kept = op.name in ("func.call", "func.return", "tensor.cast")
             if not is_kept and not any(list(value.uses) for value in op.results):
                 op.erase()
+
+
+def _points(op: ir.Operation) -> int:
+    """Return the number of points that an operation computes."""
+    sizes = [math.prod(shape_of(value)) for value in (*op.operands, *op.results) if _element(value)]
+    if "matmul" in op.name:
+        return sizes[-1] * shape_of(op.operands[0])[-1]
+    if op.name != "linalg.generic":
+        return math.prod(sizes) if "conv" in op.name else max(sizes, default=0)
+    extents: dict[str, int] = {}
+    for value, map_ in zip(op.operands, indexing_maps(op), strict=True):
+        extents |= dict(zip(map(str, map_.results), shape_of(value), strict=True))
+    return math.prod(size for name, size in extents.items() if name.startswith("d"))
 
 
 def _is_for_a_product(view: ir.Operation) -> bool:

@@ -174,6 +174,9 @@ def program_of(ops: Sequence[ir.Operation], *, arguments: bool = False) -> ir.Mo
     with outlined.inside[0].context, ir.Location.unknown():
         module = empty_module(outlined.inside[0])
         attributes = [_argument_attributes(value) if arguments else {} for value in outlined.arguments]
+        for entry in attributes:
+            # The index of a result of the whole program.
+            entry.pop(sdsc.UPDATED, None)
         with ir.InsertionPoint(module.body):
             outlined.build("main", list(map(ir.DictAttr.get, attributes)), layouts=False)
         return module

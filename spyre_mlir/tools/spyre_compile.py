@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-compile: from a linalg program in MLIR to a bundle folder and a page about it.
+"""spyre-compile: from a linalg program in MLIR, or an ONNX file, to a bundle folder and a page about it.
 
     spyre-compile softmax.mlir -o softmax.bundle --sencores 4
     spyre-compile softmax.mlir -o softmax.bundle --check
@@ -150,7 +150,12 @@ class _Source:
     def __init__(self, path: str, autocast: str | None) -> None:
         self.path = path
         self.autocast = autocast
-        self._data = files.read_bytes(path)
+        self._file = self._data = files.read_bytes(path)
+        self._is_onnx = path.endswith(".onnx")
+        if self._is_onnx:
+            from spyre_mlir.frontend.model_files import import_onnx  # imports PyTorch
+
+            self._data = str(import_onnx(path)).encode()
         #: The text; for bytecode, one character per byte.
         if _common.is_bytecode(self._data):
             self.text = self._data.decode("latin-1")
@@ -171,7 +176,8 @@ class _Source:
         # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
         from spyre_mlir import dialects
 
-        module = _common.parse_module(self.path, dialects.context(), self._data if self.path == "-" else None)
+        content = self.text if self._is_onnx else self._data if self.path == "-" else None
+        module = _common.parse_module(self.path, dialects.context(), content)
         if self.autocast is not None:
             from spyre_mlir.passes.autocast_products import AutocastProducts
 
@@ -180,7 +186,7 @@ class _Source:
 
     def is_unchanged(self) -> bool:
         """Return whether the file has not changed since it was read; always true for stdin."""
-        return self.path == "-" or files.read_bytes(self.path) == self._data
+        return self.path == "-" or files.read_bytes(self.path) == self._file
 
 
 def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program:

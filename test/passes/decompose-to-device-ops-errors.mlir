@@ -115,13 +115,14 @@ func.func @constant_reduction(%s: tensor<f16>) -> tensor<f16> {
   return %0 : tensor<f16>
 }
 // -----
-// A matmul of fp32 values.
-func.func @wide_matmul(%x: tensor<64x64xf32>, %z: tensor<64x64xf32>) -> tensor<64x64xf32> {
-  // expected-error@below {{a matmul supports fp16, fp8 or int8, not f32 x f32; cast the operands}}
+// A matmul of two types.
+func.func @mixed_matmul(%x: tensor<64x64xf32>, %y: tensor<64x64xf16>, %z: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  // expected-error@below {{a matmul supports fp16, fp8 or int8, not f32 x f16; cast the operands}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %x : tensor<64x64xf32>, tensor<64x64xf32>) outs(%z : tensor<64x64xf32>) {
-  ^bb0(%a: f32, %b: f32, %o: f32):
-    %p = arith.mulf %a, %b : f32
+      ins(%x, %y : tensor<64x64xf32>, tensor<64x64xf16>) outs(%z : tensor<64x64xf32>) {
+  ^bb0(%a: f32, %b: f16, %o: f32):
+    %w = arith.extf %b : f16 to f32
+    %p = arith.mulf %a, %w : f32
     %r = arith.addf %o, %p : f32
     linalg.yield %r : f32
   } -> tensor<64x64xf32>

@@ -127,3 +127,5 @@ def test_a_static_cache_with_a_window_steps_on():
         for _ in range(STEPS):
             got = step(input_ids=token, past_key_values=mine)
             check(got, module(input_ids=token, past_key_values=eager), mine, eager)
+        # One program for the first length, one with the length as an input, and these again for a full window.
+        assert step.compilations <= 4

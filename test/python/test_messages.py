@@ -198,8 +198,8 @@ def swept(program: Any, **axes: Any) -> Any:
 #: User errors, and their messages: the likely cause, and the remedy.
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     # What is compiled.
-    "onnx": (lambda: compile("model.onnx"), "is not MLIR; import it to linalg with torch-mlir"),
-    "pt2": (lambda: compile("model.pt2"), "is not MLIR; give the exported program that torch.export.load"),
+    "onnx": (lambda: compile("model.onnx"), "cannot be read: there is no such file"),
+    "pt2": (lambda: compile("model.pt2"), "cannot be read: there is no such file"),
     "weights": (lambda: compile("model.safetensors"), "create the model, load the weights into it"),
     "path of weights": (lambda: compile(Path("a/model.pth")), "create the model, load the weights into it"),
     "script": (
@@ -343,7 +343,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: swept(Model()),
         "Workers cannot import a Model; give the path 'module:function'",
     ),
-    "onnx in a sweep": (lambda: swept("model.onnx"), "is not MLIR; import it to linalg with torch-mlir"),
+    "onnx in a sweep": (
+        lambda: swept("model.onnx"),
+        "is not MLIR; spyre_mlir.compile and spyre-compile read it",
+    ),
     "axis": (
         lambda: swept(EXP, sencoress=[4]),
         "There is no option 'sencoress' to sweep; there are sencores, ",
