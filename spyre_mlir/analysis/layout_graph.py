@@ -51,7 +51,7 @@ class LayoutGraph:
     that it fills. ``insertions`` has the insertions into each buffer, in order. An iter_arg has three tensors:
     the argument inside, the result of the loop, and the buffer before the loop, which has no IR value. With
     ``by_price``, inputs of 128 KiB or more without a layout may get a layout other than the default. With ``in_lx``,
-    results that only operations read may stay in LX if they are small. ``barred`` has orders of operands that tensors,
+    results that only operations read may stay in LX if they are small. ``ineligible`` has orders of operands that tensors,
     by number, must not have.
     """
 
@@ -61,10 +61,10 @@ class LayoutGraph:
         *,
         by_price: bool = False,
         in_lx: bool = True,
-        barred: Mapping[int, tuple[int, ...]] | None = None,
+        ineligible: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
         self.func, self._by_price = func, by_price
-        self.graph = Graph(target_of(func), barred)
+        self.graph = Graph(target_of(func), ineligible)
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
         self.steps: dict[ir.Value, ViewTransform] = {}

@@ -245,7 +245,9 @@ class _CandidateLists:
                     # Half of the room is for the first views, which are the views of the nearest operations, and half
                     # for the fastest divisions.
                     splits = tuple(each for each, _ in mappings[room // 2 :])
-                    order = work_division.by_on_chip_cost(self.ops[index].opcode, self.ops[index].space, splits)
+                    order = work_division.by_on_chip_cost(
+                        self.ops[index].opcode, self.ops[index].space, splits
+                    )
                     mappings[room // 2 :] = [mappings[room // 2 + position] for position in order]
                 for mapping in mappings:
                     self.add(index, mapping)

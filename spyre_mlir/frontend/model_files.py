@@ -29,7 +29,7 @@ def import_onnx(path: str | Path) -> ir.Module:
     if not Path(path).is_file():
         raise CompileError(f"{shown} cannot be read: there is no such file.")
     try:
-        import onnx
+        import onnx  # pyright: ignore[reportMissingImports]
         from torch_mlir.extras import onnx_importer
     except ImportError:
         raise CompileError("ONNX files need the package onnx: pip install 'spyre-mlir[onnx]'.") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from spyre_mlir.driver.checking import ModuleComparison, ModuleComparisons, compare
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 #: The path of the model itself in tables.
 _MODEL = "(model)"
@@ -54,6 +54,16 @@ class _WithModules(nn.Module):
         return list(found.values())
 
 
+@dataclass(frozen=True)
+class _ModuleResult:
+    """The result of a module, as an array of the host."""
+
+    name: str
+    host_shape: tuple[int, ...]
+    host_dtype: str
+    kind: str = "result"
+
+
 def module_comparisons(
     model: Any, inputs: Sequence[Any], numerics: str, compile_model: Callable[..., Any]
 ) -> ModuleComparisons:
@@ -68,7 +78,7 @@ def module_comparisons(
     found = []
     for path, output, reference in zip(paths, outputs, references, strict=True):
         dtype = str(reference.dtype).removeprefix("torch.")
-        value = SimpleNamespace(name=path, kind="result", host_shape=tuple(reference.shape), host_dtype=dtype)
+        value = _ModuleResult(path, tuple(reference.shape), dtype)
         ours, wanted = (each.detach().cpu().double().numpy() for each in (output, reference))
         (comparison,) = compare([value], [ours], [wanted], numerics)
         largest = float(reference.abs().max()) if reference.numel() else 0.0

@@ -497,9 +497,9 @@ def op_layouts_of(graph: Graph) -> list[tuple[OpLayout, ...]]:
             # With all operands sparse, a whole stick moves per element: converting dense inputs never pays off.
             if not any(operands) and (None not in operands or False in operands):
                 legal = tuple(layout for layout in legal if not layout.sparse) or legal
-            if index in graph.barred:
-                barred = graph.barred[index]
-                legal = tuple(layout for layout in legal if layout.assignment.inputs != barred) or legal
+            if index in graph.ineligible:
+                ineligible = graph.ineligible[index]
+                legal = tuple(layout for layout in legal if layout.assignment.inputs != ineligible) or legal
         layouts.append(legal)
         sparsity.append(_sparsity(graph.target, node, sparsity, legal))
     return layouts

@@ -191,10 +191,10 @@ class LoopResult(TensorNode):
 
 
 class Graph:
-    """Nodes in program order, for a target. ``barred`` has orders of operands that nodes, by number, must not have."""
+    """Nodes in program order, for a target. ``ineligible`` has orders of operands that nodes, by number, must not have."""
 
-    def __init__(self, target: Target, barred: Mapping[int, tuple[int, ...]] | None = None) -> None:
-        self.target, self.barred = target, barred or {}
+    def __init__(self, target: Target, ineligible: Mapping[int, tuple[int, ...]] | None = None) -> None:
+        self.target, self.ineligible = target, ineligible or {}
         self.nodes: list[TensorNode] = []
 
     def add(self, node: TensorNode) -> int:

@@ -139,9 +139,9 @@ class ChooseLayouts(EvaluatingPass):
         *,
         by_price: bool,
         in_lx: bool = True,
-        barred: Mapping[int, tuple[int, ...]] | None = None,
+        ineligible: Mapping[int, tuple[int, ...]] | None = None,
     ) -> tuple[LayoutGraph, LayoutPlan]:
-        source = LayoutGraph(func, by_price=by_price, in_lx=in_lx, barred=barred)
+        source = LayoutGraph(func, by_price=by_price, in_lx=in_lx, ineligible=ineligible)
         return source, self._choose(source)
 
     def _compared(self, func: ir.Operation, evaluator: Evaluator) -> tuple[LayoutGraph, LayoutPlan]:
@@ -160,8 +160,8 @@ class ChooseLayouts(EvaluatingPass):
             others.append(("costs of transfers for all tensors", in_memory))
         if has_arguments_by_price(source, plan, self.stick_outermost):
             others.append(("inputs keep the default layout", {"by_price": False}))
-        turned: dict[str, Any] = {"by_price": by_price, "barred": _orders_of_matmuls(plan)}
-        other = _attempted(lambda: self._planned(func, **turned)[1]) if turned["barred"] else None
+        turned: dict[str, Any] = {"by_price": by_price, "ineligible": _orders_of_matmuls(plan)}
+        other = _attempted(lambda: self._planned(func, **turned)[1]) if turned["ineligible"] else None
         if other is not None and other.cost <= _NEARLY * plan.cost:
             others.append(("operands of matmuls in the other order", turned))
         costs = [self._time(func, evaluator, **options) for _, options in others]

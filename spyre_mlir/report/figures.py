@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The one table of the figures that tools and pages print: unit, and what each figure covers (``figures.txt``)."""
+"""The one table of the figures that tools and pages print: unit, and what each figure covers."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ _BAR, _KINDS, _KIND_HEADS = 60, 4, ("", "shape", "count", "share", "us", "us eac
 
 def _kind_cells(kind: OperationKind, total: int) -> tuple[str, ...]:
     us = kind.microseconds
-    shape = kind.shape if len(kind.shape) <= 32 else kind.shape[:30] + ".."
+    shape = kind.shape if len(kind.shape) <= 30 else kind.shape[:28] + ".."
     return (
         kind.opcode,
         shape,

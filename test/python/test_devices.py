@@ -234,6 +234,7 @@ def test_tables_of_a_target_give_it_back() -> None:
 #: Numbers of the packaged device that occur elsewhere, by file: the count, and their meaning.
 OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
+    "driver/checking.py": (1, "the bits of 1/8 in float8"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),
     "frontend/piecewise.py": (1, "programs before a warning"),
     "torch_spyre/public/_inductor/config.py": (1, "the default of max_buckets in torch-spyre"),
