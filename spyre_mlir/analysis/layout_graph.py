@@ -51,8 +51,8 @@ class LayoutGraph:
     that it fills. ``insertions`` has the insertions into each buffer, in order. An iter_arg has three tensors:
     the argument inside, the result of the loop, and the buffer before the loop, which has no IR value. With
     ``by_price``, inputs of 128 KiB or more without a layout may get a layout other than the default. With ``in_lx``,
-    results that only operations read may stay in LX if they are small. ``ineligible`` has orders of operands that tensors,
-    by number, must not have.
+    results that only operations read may stay in LX if they are small. ``ineligible`` has orders of operands that
+    tensors, by number, must not have.
     """
 
     def __init__(

@@ -191,7 +191,7 @@ class LoopResult(TensorNode):
 
 
 class Graph:
-    """Nodes in program order, for a target. ``ineligible`` has orders of operands that nodes, by number, must not have."""
+    """Nodes in program order, for a target. ``ineligible``: orders of operands, by node, that it must not have."""
 
     def __init__(self, target: Target, ineligible: Mapping[int, tuple[int, ...]] | None = None) -> None:
         self.target, self.ineligible = target, ineligible or {}
