@@ -63,8 +63,7 @@ class JointDivision:
     """The division of each operation and the placement of each buffer (None: device memory).
 
     ``before`` and ``after`` are nanoseconds: with the original divisions and the best placements of buffers, and with
-    this choice. No choice of these candidates takes less than ``bound``. LX has no room for the buffers ``crowded``
-    among the others that the choice places there.
+    this choice. No choice of these candidates takes less than ``bound``.
     """
 
     candidates: tuple[DivisionCandidate, ...]
@@ -72,7 +71,6 @@ class JointDivision:
     before: float
     after: float
     bound: float
-    crowded: frozenset[int] = frozenset()
 
 
 class DivisionProblem:
@@ -114,12 +112,14 @@ class DivisionProblem:
         If no choice takes less than ``limit_ns``, the search may end with another choice. The search places each buffer
         independently. With ``together``, it is repeated without the buffers for which LX has no room at once.
         """
-        joint = _JointSearch(self, capacity, relayouts).solve(algorithm, limit_ns)
-        if not (together and joint.crowded):
+        search = _JointSearch(self, capacity, relayouts)
+        joint = search.solve(algorithm, limit_ns)
+        crowded = search.crowded() if together else frozenset[int]()
+        if not crowded:
             return joint
         # A relayout needs room for its result, so a buffer loses its relayouts before its place.
-        moved = frozenset(number for number in joint.crowded if _is_relayout(joint.placements[number]))
-        search = _JointSearch(self, capacity, relayouts, moved, joint.crowded - moved)
+        moved = frozenset(number for number in crowded if _is_relayout(joint.placements[number]))
+        search = _JointSearch(self, capacity, relayouts, moved, crowded - moved)
         return replace(search.solve(algorithm, limit_ns), before=joint.before, bound=joint.bound)
 
 
@@ -148,6 +148,7 @@ class _JointSearch:
             )
             for number, (buffer, accesses) in enumerate(zip(self.buffers, self.accesses, strict=True))
         ]
+        self._chosen: tuple[int, ...] = ()
         # Placements and times of a choice are requested several times before the next choice.
         self._evaluated: dict[tuple[int, ...], tuple[list[BufferPlacement | None], JointTimes]] = {}
 
@@ -171,20 +172,21 @@ class _JointSearch:
         before, after = (self._evaluate(chosen)[1].total_ns for chosen in (problem.as_is, states))
         candidates = (options[state] for options, state in zip(self.candidates, states, strict=False))
         placements = self._evaluate(states)[0]
-        crowded = self._crowded(states, placements)
-        return JointDivision(tuple(candidates), tuple(placements), before, after, min(bound, after), crowded)
+        self._chosen = tuple(states)
+        return JointDivision(tuple(candidates), tuple(placements), before, after, min(bound, after))
 
-    def _crowded(self, states: Sequence[int], placements: Sequence[BufferPlacement | None]) -> frozenset[int]:
-        """Return the buffers for which LX has no room while all others are there, the largest for the longest time.
+    def crowded(self) -> frozenset[int]:
+        """Return the buffers for which LX has no room with the last choice, the largest for the longest time.
 
         A result of a pointwise operation may take the place of an operand of equal size that nothing reads later.
         """
         if not self.ops:
             return frozenset()
-        sizes: dict[int, int] = {}
-        for number, placement in enumerate(placements):
-            if placement is not None:
-                sizes[number] = self._bytes_of(number, placement, states)
+        sizes = {
+            number: self._bytes_of(number, placement, self._chosen)
+            for number, placement in enumerate(self._evaluate(self._chosen)[0])
+            if placement is not None
+        }
         made = {
             buffer.accesses[0][0]: sizes[number]
             for number, buffer in enumerate(self.buffers)
