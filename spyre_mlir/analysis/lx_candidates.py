@@ -227,6 +227,10 @@ def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
         yield eligibility.ReadByHost()
     if sdsc.EVICTED in buffer.writes[0].user.op.attributes:
         yield eligibility.Evicted()
+    copy = buffer.writes[0]
+    if copy.optional and copy.user.opcode != core_ownership.SHUFFLE:
+        if not usage.buffers[usage.root(copy.user.values[0])].from_host:
+            yield eligibility.CopyInMemory()
     if len({bundle_number(access.user.op) for access in buffer.accesses}) > 1:
         yield eligibility.CrossesBundles()
     if not buffer.reads:

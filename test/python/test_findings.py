@@ -166,13 +166,22 @@ def test_edits_find_their_inputs(is_mapping: bool) -> None:
     assert len(model_compilation.places_on_device(device)) == 1
 
 
+def _sum_with_a_transpose(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y.T
+
+
 @pytest.mark.parametrize(("device", "change"), [("cpu", "batch of 8 samples"), ("spyre", "stick_dims=[0]")])
 def test_the_program_of_a_graph_does_not_keep_the_inputs_of_its_call(device: str, change: str) -> None:
     """Trials use other inputs of the same form."""
     torch._dynamo.reset()
-    layer, x = nn.Linear(1024, 1024).half().to(device), torch.randn(1, 1024).half().to(device)
+    x = torch.randn(1, 1024).half().to(device)
+    model, others = nn.Linear(1024, 1024).half().to(device), ()
+    if device == "spyre":
+        # The layouts of both differ in the sum, so one of them is converted.
+        x, others = torch.randn(1024, 1024).half().to(device), (torch.randn(1024, 1024).half().to(device),)
+        model = _sum_with_a_transpose
     with torch.no_grad():
-        torch.compile(layer, backend="spyre")(x)
+        torch.compile(model, backend="spyre")(x, *others)
     memory = weakref.ref(cast(Any, x).device_tensor.storage if device == "spyre" else x)
     del x
     gc.collect()

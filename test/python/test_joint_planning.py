@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,9 +196,12 @@ def test_no_lx_has_no_relayout():
 
 
 def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
-    """Return the files of the bundle without the remarks, which list decisions of passes."""
+    """Return the files of the bundle without the remarks, which list decisions of passes, and without the options."""
     program.save(folder)
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
+    found = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
+    manifest = json.loads(found["manifest.json"])
+    del manifest["made"]
+    return {**found, "manifest.json": json.dumps(manifest).encode()}
 
 
 @pytest.mark.parametrize("cores", CORES)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -165,7 +166,13 @@ def _digest(program: spyre_mlir.Program, folder: Path) -> str:
     program.save(folder)
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+        content = path.read_bytes()
+        if path.name == "manifest.json":
+            # The options of a compilation are not part of its plan.
+            manifest = json.loads(content)
+            manifest["made"].pop("options", None)
+            content = json.dumps(manifest).encode()
+        digest.update(f"{path.relative_to(folder)}\n".encode() + content)
     return digest.hexdigest()
 
 
