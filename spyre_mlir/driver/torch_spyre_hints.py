@@ -37,7 +37,7 @@ from spyre_mlir.mlir import ir, source_note
 from spyre_mlir.passes.propagate_named_dims import NamePropagation, PropagateNamedDims
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.text import Pipeline
-from spyre_mlir.plans import PlanFile, PlannedOperation, read_plan
+from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, read_plan
 from spyre_mlir.records import dataclass
 from spyre_mlir.tiling import DigitRun, DimDigits, Hint, NamedDim
 from spyre_mlir.tiling.names import covered, unnamed, whole
@@ -284,7 +284,12 @@ def torch_spyre_hints(
     operations = [op for program in named.values() for op in program.operations if op.name in planned]
     code = _Code(operations, planned)
     hints = [*code.tiled(), *code.divided()]
-    trials = [_Trial(part, linalg, named[part], planned) for part, linalg in parts.items()]
+    # The caller gives the arguments of the program the layouts of the plan.
+    placed = {
+        part: tuple(entry for entry in plan.arguments if entry.source is None and entry.name in own)
+        for part, plan in plans.items()
+    }
+    trials = [_Trial(part, linalg, named[part], planned, placed[part]) for part, linalg in parts.items()]
 
     def us(hints: Sequence[CodeHint] | None, pipeline: SpyrePipeline) -> float:
         return sum(trial.us(hints, pipeline) for trial in trials)
@@ -304,9 +309,9 @@ def torch_spyre_hints(
         tuple(value.name for value in arguments if value.kind == "input"),
         {
             entry.name: tuple(entry.layout["dim_order"])
-            for plan in plans.values()
-            for entry in plan.arguments
-            if entry.source is None and entry.name in own and _is_other_order(entry.layout)
+            for entries in placed.values()
+            for entry in entries
+            if _is_other_order(entry.layout)
         },
         {
             field_: getattr(pipeline, name)
@@ -481,12 +486,13 @@ def _other_decisions(plans: Iterable[PlanFile]) -> list[str]:
 
 @dataclass
 class _Trial:
-    """Compilations of a part of a program with some hints."""
+    """Compilations of a part of a program with some hints; the arguments ``placed`` have the layouts of the plan."""
 
     part: str
     linalg: ir.Operation
     named: NamedProgram
     planned: Mapping[str, PlannedOperation]
+    placed: tuple[PlannedArgument, ...]
 
     def us(self, hints: Sequence[CodeHint] | None, pipeline: SpyrePipeline) -> float:
         """Return the predicted time with some hints and without other tiles; with None, of the program itself."""
@@ -517,7 +523,9 @@ class _Trial:
             if name in divided and (name, len(generic.iterators), tuple(frames_of(op.location))) in known:
                 entry["slices"] = list(self.planned[name].slices or ())
             entries.append(entry)
-        module.attributes[sdsc.PLAN] = ir.StringAttr.get(json.dumps({"version": 1, "operations": entries}))
+        arguments = [{"name": each.name, "layout": each.layout} for each in self.placed]
+        plan = {"version": 1, "arguments": arguments, "operations": entries}
+        module.attributes[sdsc.PLAN] = ir.StringAttr.get(json.dumps(plan))
 
     def _write_tiles(self, module: ir.Operation, blocks: Sequence[CodeHint]) -> None:
         """Write the hints of tiles to a module, as the frontend writes them."""
