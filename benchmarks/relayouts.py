@@ -93,7 +93,10 @@ def residence(program: ModelProgram, result: Any) -> Residence:
         for statement, names in zip(_executes(result.bundle), manifest.uses, strict=True)
     ]
     position = max(index for index, (design, _) in enumerate(steps) if design.opcode == program.opcode)
-    name, relayouts = steps[position][1][program.operand], 0
+    # The operands of a matmul may be swapped, so of one operand that a step wrote and one argument the first counts.
+    operands = steps[position][1][:-1]
+    made = [name for name in operands if any(names[-1] == name for _, names in steps[:position])]
+    name, relayouts = made[0] if len(made) == 1 else operands[program.operand], 0
     while buffers[name].base == "lx":
         writer = max(index for index in range(position) if steps[index][1][-1] == name)
         design, names = steps[writer]
