@@ -26,6 +26,9 @@ WARNING = "warning"
 #: The kind of a remark about an operation that the host runs.
 HOST = "host"
 
+#: The reason for which the host runs an operation that the device supports. It follows from other work of the host.
+TOO_SMALL = "a host operation reads it, and its work is too small for a bundle"
+
 #: The kind of a remark about the dynamic sizes that a bundle supports.
 SIZE = "size"
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.errors import counted
 from spyre_mlir.records import dataclass
-from spyre_mlir.remarks import HOST, Remark
+from spyre_mlir.remarks import HOST, TOO_SMALL, Remark
 from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
@@ -250,7 +250,9 @@ def _host_work(program: PlannedProgram) -> Iterator[Remedy]:
     if program.host.float_operations:
         problem += f", {program.host.float_operations:,} calculations with floats"
     reasons = Counter(
-        f"{remark.op_name}: {remark.reason.partition(';')[0]}" for remark in program.host_remarks
+        f"{remark.op_name}: {remark.reason.partition(';')[0]}"
+        for remark in program.host_remarks
+        if remark.reason != TOO_SMALL
     )
     named = [f"{count:,} x {reason}" for reason, count in reasons.most_common(_REASONS)]
     more = f", and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""

@@ -19,7 +19,7 @@ from spyre_mlir.errors import ALWAYS_FAILS, CompileError, FailedAssertionError
 from spyre_mlir.mlir import indexing_maps, ir, location_of
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.records import dataclass
-from spyre_mlir.remarks import HOST
+from spyre_mlir.remarks import HOST, TOO_SMALL
 from spyre_mlir.rewriting import outlining
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
@@ -30,9 +30,7 @@ _VIEWS = {
 }  # fmt: skip
 #: The attribute of an argument that distinguishes inputs, parameters and constants.
 _KIND = "spyre.kind"
-#: The reason for which the host runs an operation that the device supports.
-_SMALL = "a host operation reads it, and its work is too small for a bundle"
-#: Such operations compute at most this part of the points of the program.
+#: Operations that are moved to the host for a reader there compute at most this part of the points of the program.
 _WORK_RATIO = 100
 #: Element types that the device does not support, and element types that it can read but not write.
 _FOREIGN, _READ_ONLY = {"i16", "ui16", "f64"}, {"i8", "ui8"}
@@ -223,7 +221,7 @@ class _Partition:
                 for index in self._unfused(phase, sides)
             }
             for index in () if lost else self._small_before_host(nodes, program_phases):
-                self.reasons[index] = Refusal(_SMALL, location_of(self.ops[index].location))
+                self.reasons[index] = Refusal(TOO_SMALL, location_of(self.ops[index].location))
                 lost.add(index)
             # Each round moves at least one operation to the host, so the loop terminates.
             if not lost:
@@ -238,7 +236,7 @@ class _Partition:
         """
         total = sum(_points(op) for op in self.ops)
         on_host = sum(
-            _points(self.ops[index]) for index, reason in self.reasons.items() if reason.reason == _SMALL
+            _points(self.ops[index]) for index, reason in self.reasons.items() if reason.reason == TOO_SMALL
         )
         number_of = {index: number for number, phase in enumerate(program_phases) for index in phase.nodes}
         later_readers: dict[int, set[int]] = {index: set() for index in number_of}
