@@ -218,7 +218,13 @@ def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
 
 def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason, ...]:
     """Return why a buffer that operations write is ineligible for LX, apart from its size; empty if it is eligible."""
-    return ordered(_reasons(buffer, usage))
+    reasons, copy = ordered(_reasons(buffer, usage)), buffer.writes[0]
+    if reasons or not copy.optional or copy.user.opcode == core_ownership.SHUFFLE:
+        return reasons
+    source = usage.buffers[usage.root(copy.user.values[0])]
+    # A copy of a buffer in LX is for readers that cannot read the buffer there.
+    is_second = not source.from_host and next(_reasons(source, usage), None) is None
+    return (eligibility.CopyInMemory(),) if is_second else ()
 
 
 def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
@@ -227,10 +233,6 @@ def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
         yield eligibility.ReadByHost()
     if sdsc.EVICTED in buffer.writes[0].user.op.attributes:
         yield eligibility.Evicted()
-    copy = buffer.writes[0]
-    if copy.optional and copy.user.opcode != core_ownership.SHUFFLE:
-        if not usage.buffers[usage.root(copy.user.values[0])].from_host:
-            yield eligibility.CopyInMemory()
     if len({bundle_number(access.user.op) for access in buffer.accesses}) > 1:
         yield eligibility.CrossesBundles()
     if not buffer.reads:
