@@ -259,9 +259,10 @@ def _cell(value: Cell) -> str:
         return f"<td>{escape(value)}</td>"
     if not isinstance(value, Steps):
         return f"<td>{value:,}</td>" if isinstance(value, int) else f"<td>{value:,.3f}</td>"
+    # A name of several words may go on in the next line after an underscore.
+    text = escape(value.text).replace("_", Markup("_<wbr/>"))
     links = ", ".join(
-        f'<a href="#{anchor(position)}">{escape(value.text) or position}</a>'
-        for position in value.positions[:_MOST_LINKS]
+        f'<a href="#{anchor(position)}">{text or position}</a>' for position in value.positions[:_MOST_LINKS]
     )
     more = len(value.positions) - _MOST_LINKS
     return f"<td>{links}{f' and {more:,} more' if more > 0 else ''}</td>"
