@@ -92,12 +92,6 @@ class Evicted(Reason, title="evicted", sentence="it was written back to device m
     """The buffer is the copy in device memory of a buffer that left LX."""
 
 
-class CopyInMemory(
-    Reason, title="copy in device memory", sentence="readers that cannot read the buffer in LX read this copy"
-):
-    """An optional clone of a buffer in LX made the buffer, so a second place in LX would save no traffic."""
-
-
 class CrossesBundles(
     Reason,
     title="is live across the end of a bundle",
@@ -108,6 +102,12 @@ class CrossesBundles(
 
 class NoReader(Reason, title="no reader in LX", sentence="no operation reads it"):
     """The operations only write the buffer."""
+
+
+class CopyInMemory(
+    Reason, title="copy in device memory", sentence="readers that cannot read the buffer in LX read this copy"
+):
+    """An optional clone of a buffer in LX made the buffer, so a second place in LX would save no traffic."""
 
 
 class TooLarge(Reason, title="too large", sentence="{size} bytes per core, LX has {capacity}"):
